@@ -11,9 +11,9 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// DialFrontend opens a frontend's sessions with the schedulers that o names. It tries until one is open
-// or ctx ends (ten seconds when ctx has no deadline), a patient one then goes on by itself; a fatal refusal
-// ends it at once. Afterwards ctx has no meaning for the link. A scheduler of this process (ListenInProcess) is called.
+// DialFrontend opens a frontend's sessions with the schedulers in o. It tries until one is open or ctx ends (after
+// ten seconds if ctx has no deadline). A patient dial then continues in the background; a fatal refusal ends it at
+// once. ctx bounds only the dial, not the link. A scheduler of this process (ListenInProcess) is called directly.
 func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
 	here, err := findInProcess(o.Addr)
 	if err != nil {
@@ -75,7 +75,7 @@ func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev
 type frontendLink struct {
 	*group
 	FrontendEvents
-	outcomes []wire.Outcome // under the group's lock, as is models
+	outcomes []wire.Outcome // guarded by the group's lock, as is models
 	models   map[*member]map[uint32]model.Info
 }
 
@@ -95,7 +95,7 @@ func (l *frontendLink) replay(m *member) {
 func (l *frontendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 	switch f.Type {
 	case wire.TypeOutcome:
-		// A scheduler that is not obeyed is still decoded: a malformed frame ends its session, too.
+		// Frames of a scheduler that is not obeyed are decoded as well: a malformed one must end its session too.
 		if l.outcomes, err = wire.DecodeOutcomes(l.outcomes, f); err == nil && obeyed {
 			l.Outcomes(l.outcomes)
 		}
@@ -112,8 +112,8 @@ func (l *frontendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 			break
 		}
 
-		// Every scheduler's models are remembered, so that a new leader's are known without asking. A model
-		// without a name is gone.
+		// Every scheduler's models are remembered, so that a new leader's models are known at once. A model without a
+		// name is gone.
 		for _, i := range news {
 			if i.Name == "" {
 				delete(l.models[m], i.ID)
@@ -157,7 +157,7 @@ func (l *frontendLink) Cancel(c wire.Cancel) error {
 
 // Command needs a scheduler that knows commands.
 func (l *frontendLink) Command(c wire.ModelCommand) error {
-	// An earlier scheduler would cut the session at a command that it does not know.
+	// A scheduler of an earlier protocol would cut the session at an unknown message.
 	version := uint16(leadVersion)
 	if c.Op == wire.TeachModel || c.Op == wire.RollBackModel {
 		version = wire.SpareVersion
@@ -173,13 +173,13 @@ type backendLink struct {
 	*group
 	BackendEvents
 	token    string
-	peers    []wire.Peer // under the group's lock, as are executes and named
+	peers    []wire.Peer // guarded by the group's lock, as are executes and named
 	executes []wire.Execute
 	steps    []wire.SpareStart
-	named    map[*member]map[peerName]wire.Peer // the nodes that a scheduler has named
+	named    map[*member]map[peerName]wire.Peer // the nodes that each scheduler has named
 }
 
-// peerName is what tells nodes apart: frontends and backends are numbered each by themselves.
+// peerName identifies a node: frontends and backends are numbered separately.
 type peerName struct{ frontend, node uint32 }
 
 func (n peerName) compareNames(o peerName) int {
@@ -225,7 +225,7 @@ func (l *backendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 			break
 		}
 
-		// Remembered for every scheduler, as models are at a frontend. A peer without an address has left.
+		// Remembered for every scheduler, as a frontend remembers models. A peer without an address has left.
 		for _, p := range l.peers {
 			name := peerName{p.Frontend, p.Node}
 			if p.DataAddr == "" {
@@ -255,7 +255,8 @@ func (l *backendLink) Done(m []wire.Done) error {
 	return nil
 }
 
-// Offer and Report tell the scheduler that is obeyed; one of the protocol before takes every model to be everywhere.
+// Offer and Report go to the obeyed scheduler. A scheduler of the previous protocol assumes that every model is
+// loaded everywhere.
 func (l *backendLink) Offer(m []wire.Loadable) error {
 	return tellAll(l.group, m, wire.AppendLoadables)
 }
@@ -281,7 +282,7 @@ func (l *backendLink) EndSpare(m []wire.SpareEnd) error {
 }
 
 func (l *backendLink) Renew(hello wire.BackendHello) error {
-	// Stored only: the next handshake reads it, and an open session keeps what it was opened with.
+	// The next handshake reads the hello; an open session keeps the one it was opened with.
 	hello.Version, hello.Token = wire.Version, l.token
 	b, err := wire.AppendBackendHello(nil, &hello)
 	if err == nil {
@@ -294,14 +295,14 @@ func tellAll[T any](g *group, m []T, enc func([]byte, []T) ([]byte, error)) erro
 	return tellFrom(g, leadVersion, m, enc)
 }
 
-// tellFrom tells what came with a version of the protocol.
+// tellFrom sends messages that exist since a protocol version.
 func tellFrom[T any](g *group, version uint16, m []T, enc func([]byte, []T) ([]byte, error)) error {
 	w := g.leaderWriter()
 	switch {
 	case w == nil:
 		return ErrUnavailable
 
-	// An earlier scheduler has no use for the message and would cut the session for it.
+	// A scheduler of an earlier version does not need the message and would cut the session for it.
 	case w.version != 0 && w.version < version:
 		return nil
 	}

@@ -1,19 +1,19 @@
-// Package control carries wire messages between the scheduler and its frontends and backends: over
-// TCP (one listener, handshake with version and token, coalesced writes, pings, reconnect with
-// backoff) or within one process (no encoding). It decides nothing and keeps no requests: a link
-// that breaks forgets what was under way, and both sides start anew.
+// Package control carries wire messages between the scheduler and its frontends and backends, over TCP (one listener,
+// handshake with version and token, coalesced writes, pings, reconnect with backoff) or within one process (without
+// encoding). It makes no decisions and keeps no requests: when a link breaks, its messages in flight are lost and
+// both sides start again.
 //
 // # Sessions
 //
-// The client's first frame is its hello: protocol version and token lead it, so that the scheduler
-// refuses a stranger before it reads more. The answer is one Welcome or one Refusal. After that
-// either side sends what it has at any time. The scheduler pings and the peer answers, ten times a
-// second; whoever hears nothing for QuietMax gives the connection up.
+// The client's first frame is its hello. It begins with protocol version and token, so that the scheduler can refuse
+// a stranger before it reads more. The answer is one Welcome or one Refusal. After that either side may send at any
+// time. The scheduler pings the peer ten times a second; a side that hears nothing for QuietMax closes the
+// connection.
 //
 // # Concurrency
 //
-// Links may be used from any goroutine. Events come one at a time per link, from one goroutine of
-// that link; an event may call the link, but not Close, which returns after the last event.
+// Links may be used from any goroutine. Each link calls events one at a time, from one goroutine. An event may call
+// the link, but not Close, which returns after the last event.
 package control
 
 import (
@@ -28,26 +28,26 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// FrontendEvents is what a frontend is told. Calls come from one goroutine and must not block;
-// slices are valid during the call.
+// FrontendEvents receives a frontend's messages. Calls come from one goroutine and must not block; slices are valid
+// during the call.
 type FrontendEvents interface {
 	Models([]model.Info)
 	Outcomes([]wire.Outcome)
 	Answers([]wire.ModelAnswer)
-	Link(up bool, err error) // the session opened, or was lost (reconnecting by itself)
+	Link(up bool, err error) // the session opened, or was lost and is reconnecting
 }
 
-// FrontendLink is a frontend's session with the scheduler. Safe for concurrent use; a call on a
-// lost link returns ErrUnavailable at once. Requests submitted on a session that is lost end with
-// it: no outcome follows, the frontend resubmits or gives up.
+// FrontendLink is a frontend's session with the scheduler. It is safe for concurrent use; a call on a lost link
+// returns ErrUnavailable at once. When a session is lost, its requests end without an outcome: the frontend resubmits
+// them or gives up.
 type FrontendLink interface {
 	Submit([]wire.Submit) error
 	Cancel(wire.Cancel) error
-	Command(wire.ModelCommand) error // ends with an answer, or with the session
+	Command(wire.ModelCommand) error // ends with an answer, or when the session ends
 	Close() error
 }
 
-// BackendEvents is what a backend is told, under the same rules.
+// BackendEvents receives a backend's messages, under the same rules.
 type BackendEvents interface {
 	Peers([]wire.Peer)
 	Execute([]wire.Execute)
@@ -57,18 +57,18 @@ type BackendEvents interface {
 	Link(up bool, err error)
 }
 
-// BackendLink is a backend's session with the scheduler. Batches of a session that is lost are
-// given to other backends; Done on a later session does not know them.
+// BackendLink is a backend's session with the scheduler. When a session is lost, its batches are given to other
+// backends; Done on a later session ignores them.
 type BackendLink interface {
 	Done([]wire.Done) error
-	Offer([]wire.Loadable) error         // models that the backend can load, new or changed since its hello
-	Report([]wire.PlacementReport) error // how models stand on its GPUs, at each change
+	Offer([]wire.Loadable) error         // models that the backend can load; new or changed since its hello
+	Report([]wire.PlacementReport) error // the state of models on its GPUs, at each change
 	Answer(wire.ModelAnswer) error
-	Unserved(wire.Unserved) error // the models that it does not serve, instead of the hello's
-	// OfferSpare makes spare work known to the scheduler; one of an earlier protocol orders no steps.
+	Unserved(wire.Unserved) error // the models that it does not serve, replacing the hello's
+	// OfferSpare offers spare work to the scheduler. A scheduler of an earlier protocol orders no steps.
 	OfferSpare([]wire.SpareOffer) error
 	EndSpare([]wire.SpareEnd) error
-	// Renew says what hello later sessions open with. A session that is open does not notice.
+	// Renew sets the hello of later sessions. It does not affect an open one.
 	Renew(wire.BackendHello) error
 	Close() error
 }
@@ -81,12 +81,12 @@ var (
 	ErrQuiet       = errors.New("peer is silent")
 )
 
-// RefusedError is the scheduler's no. A fatal one cannot be mended by trying again.
+// RefusedError is the scheduler's refusal of a session. Trying again cannot help if it is fatal.
 type RefusedError struct {
 	Fatal bool
 	Text  string
 
-	version uint16 // of the protocol that it was said in
+	version uint16 // protocol version of the refusal
 }
 
 func (e *RefusedError) Error() string { return "the scheduler refused: " + e.Text }
@@ -97,28 +97,28 @@ const (
 	SessionsMax      = 10_000   // of one server
 	QuietMax         = quietTicks * pingEvery
 	quietTicksBefore = 50 // with a scheduler of the version before, which pings frontends once a second
-	quietTicks       = 5  // a lost packet and its retransmission, after 200 ms, fit in
+	quietTicks       = 5  // leaves room for a lost packet and its retransmission after 200 ms
 	pingEvery        = 100 * time.Millisecond
-	writeMax         = 5 * time.Second // for what one write could not pass to the socket at once
+	writeMax         = 5 * time.Second // for data that a non-blocking write could not pass to the socket
 	handshakeMax     = 5 * time.Second
-	connectMax       = time.Second // after which the kernel would send a lost first packet again
+	connectMax       = time.Second // less than the kernel's time to retransmit a lost first packet
 	backoffMin       = 10 * time.Millisecond
 	backoffMax       = 500 * time.Millisecond
-	backoffShare     = 8                // attempts are an eighth of the outage apart: it lasts that much longer at most
-	sessionMin       = time.Second      // a session that lasted less did not end an outage
-	refusedAgain     = 2 * time.Second  // after a refusal that a retry is not likely to change
+	backoffShare     = 8                // attempts are an eighth of the outage apart, so the outage lasts at most that much longer
+	sessionMin       = time.Second      // a shorter session does not end an outage
+	refusedAgain     = 2 * time.Second  // wait after a refusal that a retry is unlikely to change
 	dialMax          = 10 * time.Second // when the caller's context has no deadline
 	bufferBytesKeep  = 256 << 10
 )
 
-// DialOptions say where the schedulers are.
+// DialOptions locate the schedulers.
 type DialOptions struct {
-	Addr    string       // host:port, of each scheduler of the cluster, separated by commas
+	Addr    string       // host:port of each scheduler of the cluster, separated by commas
 	Token   string       // used when the hello names none
 	TLS     *tls.Config  // nil: plain TCP
-	Patient bool         // a scheduler that is not reached until ctx's deadline is no error: it is tried on until Close
+	Patient bool         // if no scheduler answers by ctx's deadline, keep trying until Close instead of failing
 	Logger  *slog.Logger // nil: silent
-	quiet   int32        // ticks of silence before a scheduler is given up; 0: quietTicks
+	quiet   int32        // ticks of silence after which a scheduler counts as lost; 0: quietTicks
 }
 
 func (o *DialOptions) checkOptions() error {

@@ -13,41 +13,41 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// leadVersion is the protocol version from which schedulers say whether they lead.
+// leadVersion is the protocol version since which schedulers report whether they lead.
 const leadVersion = 5
 
-// role is what a frontend's and a backend's links do differently. The group's lock is held in each call.
+// role is the part of a link in which frontends, backends and standbys differ. Each call holds the group's lock.
 type role interface {
-	// begin forgets what a scheduler told in an earlier session.
+	// begin forgets the messages of a scheduler's earlier session.
 	begin(m *member)
-	// frame decodes what a scheduler sends, remembers what a later leader's peer must know, and passes
-	// it on if the scheduler is obeyed.
+	// frame decodes a scheduler's message. It remembers what a later leader's peer must know, and passes the message
+	// on if the scheduler is obeyed.
 	frame(m *member, f wire.Frame, obeyed bool) error
-	// replay passes on what is remembered of a scheduler that is obeyed from now on.
+	// replay passes on the remembered messages of a scheduler that is obeyed from now on.
 	replay(m *member)
-	// Link tells that a session opened or was lost.
+	// Link reports that a session opened or was lost.
 	Link(up bool, err error)
 }
 
-// group is a peer's links with all schedulers of its cluster. Each is kept open; one scheduler at a time
-// is obeyed: the one that leads in the highest epoch that any of them has told. What another one orders
-// is not heard, so a leader that was paused or cut off while the cluster chose another one orders
-// nothing when it is back. To the peer a change of leaders is a session that is lost and another one that
-// opens at once, since what the new leader's session needs was remembered.
+// group is a peer's links with all schedulers of its cluster. All links stay open, and the peer obeys one scheduler
+// at a time: the leader of the highest epoch that any of them has reported. Messages of the others are not passed on,
+// so a leader that was paused or cut off while the cluster elected another gives no orders when it returns. To the
+// peer, a change of leader looks like a lost session followed by a new one at once, because the state that the new
+// leader's session needs was remembered.
 type group struct {
 	o      DialOptions
 	hello  atomic.Pointer[[]byte] // the encoded hello frame
 	role   role
-	heard  func(wire.Lead) // each Lead, under the lock; nil: nobody asks
+	heard  func(wire.Lead) // called with each Lead, under the lock; nil: unused
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	members []*member
-	active  atomic.Pointer[member] // that is obeyed; nil: none. Written under mu
+	active  atomic.Pointer[member] // the obeyed scheduler; nil: none. Written under mu
 
 	mu      sync.Mutex
-	highest uint64        // epoch of any Lead heard
-	told    wire.Follow   // to all members, the latest
+	highest uint64        // highest epoch of any Lead
+	told    wire.Follow   // the latest message to all members
 	fatal   error         // a refusal before any session opened
 	first   chan struct{} // closed at the first session, or at a fatal refusal
 	once    sync.Once     // closes first
@@ -61,7 +61,7 @@ func newGroup(o DialOptions, hello []byte, r role) (*group, error) {
 	g := &group{o: o, role: r, first: make(chan struct{})}
 	g.hello.Store(&hello)
 
-	// The context is the group's own: links outlive the call that dialled them.
+	// The context belongs to the group: links outlive the call that dialled them.
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	for addr := range strings.SplitSeq(o.Addr, ",") {
 		g.members = append(g.members, &member{g: g, addr: strings.TrimSpace(addr), ended: make(chan struct{})})
@@ -69,8 +69,8 @@ func newGroup(o DialOptions, hello []byte, r role) (*group, error) {
 	return g, nil
 }
 
-// startAll connects to every scheduler and waits for the first session. Schedulers that are not there are
-// tried on; that none is there is an error unless the options say otherwise.
+// startAll connects to every scheduler and waits for the first session. Connection attempts continue in the
+// background. Without a session in time it fails, unless the options say otherwise.
 func (g *group) startAll(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -78,7 +78,7 @@ func (g *group) startAll(ctx context.Context) error {
 		defer cancel()
 	}
 
-	// Each scheduler has its goroutine for good, so that standbys are connected when one of them takes over.
+	// Each scheduler has a goroutine until Close, so that standbys are connected when one takes over.
 	for _, m := range g.members {
 		go m.runSessions()
 	}
@@ -95,7 +95,7 @@ func (g *group) startAll(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 
-	// No session in time. A patient caller goes on waiting, unless it was cancelled and not merely out of time.
+	// No session in time. A patient caller continues, unless ctx was cancelled rather than expired.
 	err := g.whyNone()
 	if g.o.Patient && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		g.o.Logger.Warn("waiting for the scheduler", "addr", g.o.Addr, "err", err)
@@ -105,7 +105,7 @@ func (g *group) startAll(ctx context.Context) error {
 	return err
 }
 
-// whyNone tells why no scheduler was reached.
+// whyNone returns the reason why no scheduler was reached.
 func (g *group) whyNone() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,9 +122,9 @@ func (g *group) whyNone() error {
 	return unavailableError(errors.Join(all...))
 }
 
-// notReached notes why an attempt to connect failed.
+// notReached records a failed attempt to connect.
 func (g *group) notReached(m *member, err error) {
-	// A group that closes breaks its own attempts: that is no reason to remember.
+	// A closing group breaks its own attempts; these failures mean nothing.
 	if g.ctx.Err() != nil {
 		return
 	}
@@ -133,12 +133,12 @@ func (g *group) notReached(m *member, err error) {
 	g.mu.Unlock()
 }
 
-// noteRefused notes a no that trying again is not likely to change.
+// noteRefused records a refusal that a retry is unlikely to change.
 func (g *group) noteRefused(m *member, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	// Only a refusal before any session ends the dial; afterwards the link goes on trying.
+	// Only a refusal before any session ends the dial; after one, the link keeps trying.
 	m.err = err
 	g.once.Do(func() { g.fatal = err; close(g.first) })
 	if g.active.Load() == nil {
@@ -146,19 +146,19 @@ func (g *group) noteRefused(m *member, err error) {
 	}
 }
 
-// noteOpened notes a session. A scheduler of an earlier version leads without saying so.
+// noteOpened records a new session. A scheduler of an earlier version leads without saying so.
 func (g *group) noteOpened(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	// The epoch starts anew with the session: what the scheduler said before it may be out of date.
+	// The epoch starts again with the session: earlier reports may be out of date.
 	m.up, m.leads, m.epoch, m.err = true, m.version < leadVersion, 0, nil
 	g.once.Do(func() { close(g.first) })
 	g.role.begin(m)
 	g.chooseLeader(nil)
 }
 
-// noteLost notes a session's end.
+// noteLost records the end of a session.
 func (g *group) noteLost(m *member, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,12 +167,12 @@ func (g *group) noteLost(m *member, why error) {
 	g.chooseLeader(why)
 }
 
-// noteLead notes whether a scheduler leads.
+// noteLead records whether a scheduler leads.
 func (g *group) noteLead(m *member, l wire.Lead) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	// No epoch and no lead is how a new session stands, so this is its first word.
+	// A new session starts without epoch and lead, so this is its first report.
 	first := m.epoch == 0 && !m.leads
 	m.leads, m.epoch = l.Leads, l.Epoch
 	if g.heard != nil {
@@ -180,18 +180,18 @@ func (g *group) noteLead(m *member, l wire.Lead) {
 	}
 	g.chooseLeader(nil)
 	if first {
-		g.tellFollowed(m) // it may have missed what the others were told
+		g.tellFollowed(m) // it may have missed messages to the others
 	}
 }
 
-// takeFrame gives a frame to the role.
+// takeFrame passes a frame to the role.
 func (g *group) takeFrame(m *member, f wire.Frame) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.role.frame(m, f, g.active.Load() == m)
 }
 
-// chooseLeader obeys the leader of the highest epoch, if its session is open. The lock is held.
+// chooseLeader obeys the leader of the highest epoch if its session is open. The lock is held.
 func (g *group) chooseLeader(why error) {
 	was := g.active.Load()
 	all := make([]Standing, len(g.members))
@@ -207,7 +207,7 @@ func (g *group) chooseLeader(why error) {
 	}
 
 	if best != was {
-		g.active.Store(nil) // what is sent from here on must not reach the one before
+		g.active.Store(nil) // from here on nothing may be sent to the previous leader
 		if was != nil {
 			g.role.Link(false, unavailableError(why))
 		}
@@ -219,7 +219,7 @@ func (g *group) chooseLeader(why error) {
 	}
 
 	if now := (wire.Follow{Epoch: g.highest, Alive: best != nil}); now != g.told {
-		// Schedulers decide from these answers whether the leader is lost, so each change is told to all of them.
+		// Schedulers derive from these reports whether the leader is lost, so all of them get each change.
 		g.told = now
 		for _, m := range g.members {
 			g.tellFollowed(m)
@@ -230,7 +230,7 @@ func (g *group) chooseLeader(why error) {
 // tellFollowed tells a scheduler whom this peer obeys. The lock is held.
 func (g *group) tellFollowed(m *member) {
 	if w := m.w.Load(); w != nil && m.up && m.version >= leadVersion {
-		_ = sendAll(w, []wire.Follow{g.told}, appendFollows) // a lost session tells anew
+		_ = sendAll(w, []wire.Follow{g.told}, appendFollows) // if the session is lost, the next one repeats it
 	}
 }
 
@@ -241,7 +241,7 @@ func appendFollows(b []byte, all []wire.Follow) []byte {
 	return b
 }
 
-// leaderWriter returns that of the scheduler that is obeyed; nil: there is none.
+// leaderWriter returns the writer of the obeyed scheduler; nil if there is none.
 func (g *group) leaderWriter() *writer {
 	if m := g.active.Load(); m != nil {
 		return m.w.Load()
@@ -249,7 +249,7 @@ func (g *group) leaderWriter() *writer {
 	return nil
 }
 
-// Silent is for how long the scheduler that is obeyed has said nothing.
+// Silent returns how long the obeyed scheduler has been silent.
 func (g *group) Silent() time.Duration {
 	if m := g.active.Load(); m != nil {
 		return m.silentFor()
@@ -258,7 +258,7 @@ func (g *group) Silent() time.Duration {
 }
 
 func (g *group) closeAll() {
-	// Events come from the members' goroutines: waiting for them makes the last event come before the return.
+	// Events come from the members' goroutines: waiting for them ensures that no event follows the return.
 	g.cancel()
 	for _, m := range g.members {
 		<-m.ended

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// Limits on connections that have not yet shown the token.
+// Limits on connections that have not shown the token yet.
 const (
 	handshakesMax  = 1024
-	handshakesEach = 64                     // of one address
-	handshakeGrace = 200 * time.Millisecond // an older one gives way to a new one
+	handshakesEach = 64                     // per address
+	handshakeGrace = 200 * time.Millisecond // a connection older than this gives way to a new one
 )
 
-// handshakes are the connections that have not yet shown the token, apart from the sessions: strangers
-// never take a session's place. Where too many wait, of one address or in all, the oldest of them gives
-// way. One that has just come keeps its place and the new one goes, so that a crowd of honest peers that
-// come back at once drains instead of pushing each other out. The server's lock guards it.
+// handshakes holds the connections that have not shown the token yet. They are kept apart from the sessions, so
+// strangers never take a session's place. If too many wait, of one address or in total, the oldest one is closed. But
+// one that arrived less than handshakeGrace ago is kept and the new one is closed instead, so that a crowd of honest
+// peers returning at once drains and does not push each other out. The server's lock guards it.
 type handshakes struct {
 	max, each int
 	waiting   []*session // in order of arrival
 }
 
-// arrival is when and from where a connection came.
+// arrival is the time and origin of a connection.
 type arrival struct {
 	at   time.Time
 	from netip.Prefix
 }
 
-// beginOne takes a connection in. It reports false when the connection must be closed instead.
+// beginOne adds a connection. It returns false if the connection must be closed instead.
 func (h *handshakes) beginOne(c *session, now time.Time) bool {
 	c.at, c.from = now, originOf(c.raw.RemoteAddr())
 
-	var oldest *session // of those that c would be too many with
+	var oldest *session // among those that exceed the limit
 	same := 0
 	for _, w := range h.waiting {
 		if w.from == c.from {
@@ -44,7 +44,7 @@ func (h *handshakes) beginOne(c *session, now time.Time) bool {
 		}
 	}
 
-	// A newcomer's own address gives way first: one crowded address costs others nothing until all places are
+	// The newcomer's own address gives way first: a crowded address costs the others nothing until all places are
 	// taken.
 	switch {
 	case same >= h.each:
@@ -72,15 +72,15 @@ func (h *handshakes) endOne(c *session) {
 	}
 }
 
-// originOf is what counts as one address: an IPv4 address, or an IPv6 network of 64 bits, since whoever has
-// one address of such a network has all.
+// originOf returns the unit that counts as one address: an IPv4 address, or an IPv6 /64 network, since the owner of
+// one address of such a network usually controls all of them.
 func originOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
 
-	// A mapped IPv4 address and a zone are spellings of one origin.
+	// A mapped IPv4 address and a zone are other spellings of the same origin.
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
 	bits := 64
 	if ip.Is4() {

@@ -15,10 +15,10 @@ type OpenFrontend func(wire.FrontendHello, FrontendEvents) (FrontendLink, error)
 // OpenBackend opens a backend's session within this process, as Server.Backend does.
 type OpenBackend func(wire.BackendHello, BackendEvents) (BackendLink, error)
 
-// inprocPrefix begins the addresses of schedulers of this process; no host:port does.
+// inprocPrefix starts the addresses of schedulers of this process; no host:port starts so.
 const inprocPrefix = "inproc://"
 
-// inproc holds the schedulers of this process that have an address: like the ports of a host, one set for all.
+// inproc holds the schedulers of this process that have an address. Like a host's ports, there is one set for all.
 var inproc struct {
 	mu    sync.Mutex
 	last  int                // guarded by mu
@@ -33,9 +33,9 @@ type openers struct {
 	backend  OpenBackend
 }
 
-// ListenInProcess gives a scheduler an address, which DialFrontend and DialBackend take within this process until close is
-// called. So frontends and backends are told of every scheduler by its address, wherever it runs, and need no type of this
-// package. A scheduler that takes no backends has no opener for them.
+// ListenInProcess gives a scheduler an address that DialFrontend and DialBackend accept within this process until
+// close is called. So frontends and backends locate any scheduler by an address, wherever it runs, and need no type
+// of this package. A scheduler that takes no backends passes no opener for them.
 func ListenInProcess(front OpenFrontend, back OpenBackend) (addr string, close func() error) {
 	if back == nil {
 		back = func(wire.BackendHello, BackendEvents) (BackendLink, error) { return nil, errNoBackends }
@@ -47,7 +47,7 @@ func ListenInProcess(front OpenFrontend, back OpenBackend) (addr string, close f
 		inproc.named = map[string]openers{}
 	}
 
-	// Numbers are never used again: who kept an address finds nobody, not somebody else.
+	// Numbers are never reused: an old address must not lead to another scheduler.
 	inproc.last++
 	addr = fmt.Sprint(inprocPrefix, inproc.last)
 	inproc.named[addr] = openers{front, back}
@@ -60,7 +60,8 @@ func ListenInProcess(front OpenFrontend, back OpenBackend) (addr string, close f
 	}
 }
 
-// findInProcess returns the scheduler of an address. Nothing without an error: it is another process's.
+// findInProcess returns the scheduler of an address. Empty openers without an error mean that it runs in another
+// process.
 func findInProcess(addr string) (o openers, err error) {
 	if !strings.HasPrefix(addr, inprocPrefix) {
 		return o, nil

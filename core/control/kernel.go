@@ -2,48 +2,49 @@ package control
 
 import "time"
 
-// LinkStats are what this host's kernel sees of the TCP links with peers of one kind: whether the network delivers, before
-// anybody's deadline tells.
+// LinkStats is the kernel's view of the TCP links with peers of one kind. It shows whether the network delivers
+// before any deadline is missed.
 type LinkStats struct {
 	Peers         string // frontend, backend or standby
 	Links         int
-	Stalled       int           // links on which something was sent again and is still not acknowledged
-	RoundTrip     time.Duration // the longest of the links' smoothed ones
-	Retransmitted uint64        // segments sent again since the server began, also over links that have ended
+	Stalled       int           // links with an unacknowledged retransmission
+	RoundTrip     time.Duration // the longest smoothed round trip
+	Retransmitted uint64        // segments retransmitted since the server started, including on links that have ended
 }
 
-// tcpState is what the kernel tells of one connection.
+// tcpState is the kernel's state of one connection.
 type tcpState struct {
 	roundTrip     time.Duration // smoothed
-	variance      time.Duration // mean deviation of it
-	retransmitted uint32        // segments sent again since the connection began
+	variance      time.Duration // its mean deviation
+	retransmitted uint32        // segments retransmitted since the connection opened
 	stalled       bool
 }
 
-// stallLeast is for how long nothing was acknowledged before a link stalls: one packet that was lost, or a host that stumbled, is none.
+// stallLeast is the time without an acknowledgement after which a link counts as stalled. It is longer than the
+// effect of one lost packet or a short pause of the host.
 const stallLeast = 150 * time.Millisecond
 
-// linkKinds are the kinds of sessions that have links, as LinkStats names them.
+// linkKinds are LinkStats' names of the sessions that have links.
 var linkKinds = [...]string{frontendSession: "frontend", backendSession: "backend", standbySession: "standby"}
 
-// linkLook adds up what one look at the links has found, by kind of session.
+// linkLook sums up one look at the links, by kind of session.
 type linkLook [len(linkKinds)]LinkStats
 
-// addLink counts a link; before is what the look before found of it.
+// addLink adds a link; before is its state at the previous look.
 func (l *linkLook) addLink(kind sessionKind, now, before tcpState) {
 	s := &l[kind]
 	s.Links++
 	s.RoundTrip = max(s.RoundTrip, now.roundTrip)
 
-	// The kernel counts in 32 bits, and the difference is right also when they have gone around.
+	// The difference of the kernel's 32-bit counters is right even after they wrap around.
 	s.Retransmitted += uint64(now.retransmitted - before.retransmitted)
 	if now.stalled {
 		s.Stalled++
 	}
 }
 
-// LinkStats returns what was seen of the links at most 100 ms ago, for each kind of peer. Where the kernel does not tell,
-// as outside of Linux, and of links within a process there is nothing to see.
+// LinkStats returns the state of the links at most 100 ms ago, for each kind of peer. It is empty on systems other
+// than Linux and for links within a process.
 func (s *Server) LinkStats() []LinkStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,15 +58,15 @@ func (s *Server) LinkStats() []LinkStats {
 	return all
 }
 
-// lookAtLinks asks the kernel about each session's connection, and has the engine keep batches from backends at which nothing
-// arrives. It is the pinger's, after each round of pings.
+// lookAtLinks reads the kernel's state of each session's connection, and makes the engine keep batches from backends
+// that nothing reaches. The pinger calls it after each round of pings.
 func (s *Server) lookAtLinks(live []*session) {
 	var found linkLook
 	var stalled []*session
 	for _, c := range live {
 		kind := sessionKind(c.kind.Load())
 		if kind == strangerSession {
-			continue // its hello is under way
+			continue // its hello is not complete
 		}
 		if now, ok := readTCP(c.raw); ok {
 			found.addLink(kind, now, c.tcp)
@@ -90,7 +91,7 @@ func (s *Server) lookAtLinks(live []*session) {
 	}
 }
 
-// keepLook makes a look the latest. Retransmissions go on from those before.
+// keepLook stores the latest look, adding earlier retransmissions.
 func (s *Server) keepLook(found *linkLook) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

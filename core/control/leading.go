@@ -11,23 +11,23 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// leadership is what a server tells its peers about who leads, and what they tell it.
+// leadership is the server's knowledge of who leads, and its peers' reports about it.
 type leadership struct {
 	leads bool
-	epoch uint64 // led in, or heard of
-	// changed has room for one token: a peer has told whom it follows, came or went.
+	epoch uint64 // the epoch led in, or heard of
+	// changed holds at most one token, added when a peer reports whom it follows, connects or leaves.
 	changed chan struct{}
 }
 
-// View is what the peers of a server tell of an epoch's leader.
+// View sums up the peers' reports about an epoch's leader.
 type View struct {
-	Epoch uint64 // the highest that any peer has heard of
-	GPUs  int    // of the backends that are connected
+	Epoch uint64 // the highest epoch that any peer has heard of
+	GPUs  int    // GPUs of the connected backends
 	Alive int    // GPUs whose backend follows the leader of Epoch
-	Lost  int    // GPUs whose backend had a link with that leader, as it told here, and has lost it
+	Lost  int    // GPUs whose backend had a link with that leader and has lost it
 }
 
-// View tells what the peers say. Changed has a token when it may have changed.
+// View returns the sum of the peers' reports. Changed receives a token when it may have changed.
 func (s *Server) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,25 +45,25 @@ func (s *Server) View() View {
 	return NewView(epoch, backends)
 }
 
-// Changed has a token when View may have changed.
+// Changed receives a token when View may have changed.
 func (s *Server) Changed() <-chan struct{} { return s.leading.changed }
 
 func (s *Server) noteChange() {
-	// One token is enough: whoever takes it reads the whole view.
+	// One token is enough: its receiver reads the whole view.
 	select {
 	case s.leading.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Leads tells whether this server leads, and in which epoch.
+// Leads reports whether this server leads, and in which epoch.
 func (s *Server) Leads() (epoch uint64, leads bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leading.epoch, s.leading.leads
 }
 
-// Lead has the server lead in an epoch, and tells all its peers.
+// Lead makes the server lead in an epoch, and tells all its peers.
 func (s *Server) Lead(epoch uint64) {
 	s.mu.Lock()
 	s.leading.leads, s.leading.epoch = true, epoch
@@ -73,8 +73,8 @@ func (s *Server) Lead(epoch uint64) {
 	s.log.Info("this scheduler leads", "epoch", epoch)
 }
 
-// StandBy has the server lead no more. Its sessions end, frontends' first: what it had taken in is the
-// next leader's, and peers that come back find it waiting.
+// StandBy makes the server stop leading. It ends the sessions, frontends first: their requests go to the next leader,
+// and peers that reconnect find this server standing by.
 func (s *Server) StandBy(epoch uint64) {
 	s.mu.Lock()
 	led := s.leading.leads
@@ -83,27 +83,28 @@ func (s *Server) StandBy(epoch uint64) {
 	s.mu.Unlock()
 	_ = s.e.SetLeading(false)
 	if led {
-		// Frontends go first, so that their requests are not ended for want of a backend.
+		// Frontends go first, so that their requests do not end for lack of a backend.
 		s.log.Warn("another scheduler leads", "epoch", epoch)
 		s.closeSessions(func(k sessionKind) bool { return k != backendSession })
 		s.closeSessions(func(sessionKind) bool { return true })
 	}
 }
 
-// tellLead tells every peer that can read it: backends first, frontends last. A frontend submits what it has at once, and the
-// orders that follow must find backends that obey this scheduler; they drop those of any other. The lock is held.
+// tellLead announces the state to every peer that understands it: backends first, frontends last. A frontend submits
+// its requests at once, and the resulting orders must reach backends that already obey this scheduler, as they drop
+// the orders of others. The lock is held.
 func (s *Server) tellLead() {
 	m := []wire.Lead{s.leadMessage()}
 	for _, kind := range [...]sessionKind{backendSession, standbySession, frontendSession} {
 		for c := range s.sessions {
 			if w := c.w.Load(); w != nil && sessionKind(c.kind.Load()) == kind && c.version >= leadVersion {
-				_ = sendAll(w, m, appendLeads) // a session that is lost needs to know nothing
+				_ = sendAll(w, m, appendLeads) // a lost session needs no message
 			}
 		}
 	}
 }
 
-// leadMessage is what the server tells of itself. The lock is held.
+// leadMessage is the server's report of itself. The lock is held.
 func (s *Server) leadMessage() wire.Lead {
 	gpus := 0
 	for c := range s.sessions {
@@ -119,7 +120,7 @@ func appendLeads(b []byte, all []wire.Lead) []byte {
 	return b
 }
 
-// noteFollowed notes whom a peer follows.
+// noteFollowed records whom a peer follows.
 func (c *session) noteFollowed(f wire.Frame) error {
 	m, err := wire.DecodeFollow(f)
 	if err != nil {
@@ -139,7 +140,7 @@ func (c *session) noteFollowed(f wire.Frame) error {
 // errStandby refuses a peer that would take any scheduler for the leader.
 var errStandby = errors.New("this scheduler stands by and another one leads; name all schedulers to peers of protocol 5 and later")
 
-// runStandby serves a scheduler that stands by: every second it is told what this one has learned.
+// runStandby serves a standby scheduler: it sends the measurements of this one every second.
 func (c *session) runStandby(f wire.Frame, next func() (wire.Frame, error)) error {
 	h, err := wire.DecodeStandbyHello(f)
 	if err != nil {
@@ -158,7 +159,7 @@ func (c *session) runStandby(f wire.Frame, next func() (wire.Frame, error)) erro
 		switch f.Type {
 		case wire.TypePong:
 			_, err = wire.DecodePong(f)
-		case wire.TypeFollow: // a standby has no say
+		case wire.TypeFollow: // a standby's report does not count
 			_, err = wire.DecodeFollow(f)
 		default:
 			err = fmt.Errorf("%w: %v frame from a standby", wire.ErrMalformed, f.Type)
@@ -167,8 +168,8 @@ func (c *session) runStandby(f wire.Frame, next func() (wire.Frame, error)) erro
 	})
 }
 
-// learnedEvery is how often a leader tells its standbys what it has learned; planEvery how often it looks whether its plan
-// has changed, of which a successor should know as soon as there is something to go on with.
+// learnedEvery is the interval at which a leader sends its measurements to standbys. planEvery is how often it checks
+// whether its plan has changed, because a successor should know of a plan as soon as it has effects.
 const (
 	learnedEvery = time.Second
 	planEvery    = 50 * time.Millisecond
@@ -193,7 +194,7 @@ func (c *session) teachLead(w *writer, stop <-chan struct{}) {
 			continue
 		}
 
-		// The GPUs are counted anew each second: backends come and go.
+		// The GPUs are counted each time: backends come and go.
 		c.s.mu.Lock()
 		lead := c.s.leadMessage()
 		c.s.mu.Unlock()
@@ -202,8 +203,8 @@ func (c *session) teachLead(w *writer, stop <-chan struct{}) {
 	}
 }
 
-// tellPlan tells a standby of the plan. Of one that is too large for a message it knows the number only, and applies
-// nothing.
+// tellPlan sends the plan to a standby. If the plan is too large for a message, the standby gets only its number and
+// applies nothing.
 func (c *session) tellPlan(w *writer, r *engine.PlanRecord) {
 	text, err := json.Marshal(r)
 	if err != nil || len(text) > wire.PlanBytesMax {
@@ -214,10 +215,10 @@ func (c *session) tellPlan(w *writer, r *engine.PlanRecord) {
 	})
 }
 
-// Lessons are what a standby does with what it hears. Each is called from one goroutine.
+// Lessons are a standby's handlers of a leader's messages. Each is called from one goroutine.
 type Lessons struct {
-	Learned func([]wire.Learned)     // what the leader has measured, every second
-	Lead    func(wire.Lead)          // what a scheduler says of itself
+	Learned func([]wire.Learned)     // the leader's measurements, every second
+	Lead    func(wire.Lead)          // a scheduler's report of itself
 	Plan    func(*engine.PlanRecord) // the leader's plan, when it changes
 }
 
@@ -236,7 +237,7 @@ func DialStandby(ctx context.Context, o DialOptions, name string, l Lessons) err
 		go m.runSessions()
 	}
 
-	// A standby has nothing to send, so this goroutine only waits.
+	// A standby sends nothing, so this goroutine only waits.
 	<-ctx.Done()
 	g.closeAll()
 	return nil
@@ -269,7 +270,7 @@ func (l *standbyLink) takePlan(f wire.Frame) error {
 		return err
 	}
 
-	// Without its document a plan is known by its number, so that no older one is applied.
+	// A plan without a document is known by its number, so that no older one is applied.
 	r := &engine.PlanRecord{Number: m.Number, State: engine.PlanStopped}
 	if m.Document != "" {
 		if err := json.Unmarshal([]byte(m.Document), r); err != nil {

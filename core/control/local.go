@@ -9,17 +9,17 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// The sessions within one process: what the engine says is copied into an inbox, whose goroutine
-// makes the event calls. Nothing is encoded.
+// Sessions within one process: the engine's messages are copied into an inbox, whose goroutine calls the events.
+// Nothing is encoded.
 
 const inboxMax = 1 << 20 // messages waiting for an in-process peer before it is cut off
 
-// inbox hands batches of messages from any goroutine to one. Both sides' memory is used again.
+// inbox passes batches of messages from any goroutine to one. Both sides' memory is reused.
 type inbox[T any] struct {
 	mu     sync.Mutex
 	more   *sync.Cond
 	in     T // under mu
-	out    T // the goroutine's
+	out    T // owned by the goroutine
 	n      int
 	closed bool
 	err    error
@@ -32,11 +32,11 @@ func newInbox[T any]() *inbox[T] {
 	return b
 }
 
-// putMessages lets add append n messages. It reports false when the peer lets too many wait.
+// putMessages calls add to append n messages. It returns false if too many wait for the peer.
 func (b *inbox[T]) putMessages(n int, add func(*T)) {
 	b.mu.Lock()
 	if !b.closed {
-		// A peer that is too slow is cut off, as on TCP; the engine is never made to wait.
+		// A peer that is too slow is cut off, as on TCP; the engine never waits for it.
 		if b.n += n; b.n > inboxMax {
 			b.closed, b.err = true, ErrSlowPeer
 		} else {
@@ -56,7 +56,7 @@ func (b *inbox[T]) closeInbox(err error) {
 	b.mu.Unlock()
 }
 
-// deliverAll calls deliver with what came in, until close; then last with the reason.
+// deliverAll calls deliver with the messages until close, then last with the reason.
 func (b *inbox[T]) deliverAll(deliver func(*T), last func(error)) {
 	defer close(b.ended)
 	for {
@@ -71,7 +71,7 @@ func (b *inbox[T]) deliverAll(deliver func(*T), last func(error)) {
 			return
 		}
 
-		// The two sides change places under the lock, and events run outside it: senders wait for no event.
+		// The buffers are swapped under the lock and events run outside it, so senders never wait for an event.
 		b.in, b.out = b.out, b.in
 		b.n = 0
 		b.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Server) Frontend(hello wire.FrontendHello, ev FrontendEvents) (Frontend
 	return l, nil
 }
 
-// keepSession remembers an in-process session for Close.
+// keepSession registers an in-process session for Close.
 func (s *Server) keepSession(l io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ type localFrontend struct {
 	ev  FrontendEvents
 }
 
-// Models, Outcomes and Answers make it the engine's port.
+// Models, Outcomes and Answers implement the engine's port.
 func (l *localFrontend) Models(m []model.Info) {
 	l.box.putMessages(len(m), func(b *frontendMail) { b.models = append(b.models, m...) })
 }
@@ -157,11 +157,11 @@ func (l *localFrontend) deliver(b *frontendMail) {
 	if len(b.outcomes) > 0 {
 		l.ev.Outcomes(b.outcomes)
 	}
-	if len(b.answers) > 0 { // after the models: who asked sees what has changed
+	if len(b.answers) > 0 { // after the models: the caller of a command sees its effects
 		l.ev.Answers(b.answers)
 	}
 
-	// Model infos hold strings and slices: cleared, so that a buffer keeps no model alive.
+	// Model infos hold strings and slices: clear them, so that the buffer keeps no model alive.
 	clear(b.models)
 	b.models, b.outcomes, b.answers = b.models[:0], b.outcomes[:0], b.answers[:0]
 }
@@ -227,7 +227,7 @@ type backendMail struct {
 	commands   []wire.ModelCommand
 	steps      []wire.SpareStart
 	peers      []wire.Peer
-	executes   []wire.Execute // those beyond the length keep their items' memory
+	executes   []wire.Execute // elements beyond the length keep their items' memory
 }
 
 type localBackend struct {
@@ -237,7 +237,7 @@ type localBackend struct {
 	ev  BackendEvents
 }
 
-// Peers, Execute, Place, Command, Spare and Cut make it the engine's port.
+// Peers, Execute, Place, Command, Spare and Cut implement the engine's port.
 func (l *localBackend) Peers(m []wire.Peer) {
 	l.box.putMessages(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
 }
@@ -261,7 +261,7 @@ func (l *localBackend) Spare(m []wire.SpareStart) {
 func (l *localBackend) Cut(err error) { l.box.closeInbox(err) }
 
 func (l *localBackend) deliver(b *backendMail) {
-	// Peers come first: batches name frontends that the backend must know by then.
+	// Peers come first: the backend must know the frontends that batches name.
 	if len(b.peers) > 0 {
 		l.ev.Peers(b.peers)
 	}
@@ -278,7 +278,7 @@ func (l *localBackend) deliver(b *backendMail) {
 		l.ev.Spare(b.steps)
 	}
 
-	// Executes are not cleared: the memory of their items is used again.
+	// Executes are not cleared: their items' memory is reused.
 	clear(b.peers)
 	b.placements, b.commands, b.peers, b.executes, b.steps = b.placements[:0], b.commands[:0], b.peers[:0], b.executes[:0], b.steps[:0]
 }
@@ -325,7 +325,7 @@ func (l *localBackend) EndSpare(m []wire.SpareEnd) error {
 	return nil
 }
 
-// Renew has nothing to do: a session within a process is the only one.
+// Renew does nothing: a session within a process is the only one.
 func (l *localBackend) Renew(wire.BackendHello) error { return nil }
 
 func (l *localBackend) Done(m []wire.Done) error {

@@ -13,14 +13,14 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// member is the connection with one of a cluster's schedulers. It connects, shakes hands, reads, and
-// connects again when the session is lost, and tells its group what came.
+// member is the connection with one scheduler of a cluster. It connects, shakes hands, reads, reconnects when the
+// session is lost, and passes messages to its group.
 type member struct {
 	g    *group
 	addr string
 
-	w     atomic.Pointer[writer]  // nil while there is no session
-	peer  atomic.Pointer[silence] // the latest session's
+	w     atomic.Pointer[writer]  // nil without a session
+	peer  atomic.Pointer[silence] // of the latest session
 	ended chan struct{}           // closed when run has returned
 
 	// The group's lock guards these.
@@ -35,7 +35,7 @@ type member struct {
 func (m *member) runSessions() {
 	defer close(m.ended)
 
-	// An outage begins before the first session, too: attempts thin out from the start.
+	// An outage counts from before the first session, so attempts become rarer from the start.
 	outage := time.Now()
 	for {
 		conn, r, err := m.retryConnect(outage)
@@ -50,7 +50,7 @@ func (m *member) runSessions() {
 			}
 			m.g.noteLost(m, err)
 
-			// A session that ends as soon as it opens is one more attempt of the same outage.
+			// A session that ends as soon as it opens counts as another attempt in the same outage.
 			if time.Since(began) >= sessionMin {
 				outage = time.Now()
 			} else {
@@ -59,7 +59,7 @@ func (m *member) runSessions() {
 			continue
 		}
 
-		// The scheduler does not want this peer, and is not likely to change its mind soon.
+		// The scheduler refuses this peer and is unlikely to change its mind soon.
 		m.g.o.Logger.Error("scheduler refuses", "addr", m.addr, "err", err, "again_in", refusedAgain)
 		m.g.noteRefused(m, err)
 		select {
@@ -70,8 +70,8 @@ func (m *member) runSessions() {
 	}
 }
 
-// retryConnect connects until it works, the group is closed, or a fatal refusal comes. outage is since when
-// there is no session.
+// retryConnect tries to connect until it succeeds, the group is closed, or a fatal refusal arrives. outage is the
+// time since which there is no session.
 func (m *member) retryConnect(outage time.Time) (net.Conn, *wire.Reader, error) {
 	ctx := m.g.ctx
 	for {
@@ -80,7 +80,8 @@ func (m *member) retryConnect(outage time.Time) (net.Conn, *wire.Reader, error) 
 			return conn, r, nil
 		}
 
-		// A wrong token or version does not mend itself: the caller learns of it now. All else is tried again.
+		// A wrong token or version does not change by itself, so the caller learns of it now. Other failures are
+		// retried.
 		var refused *RefusedError
 		if errors.As(err, &refused) && refused.Fatal || errors.Is(err, wire.ErrVersion) {
 			return nil, nil, err
@@ -94,24 +95,24 @@ func (m *member) retryConnect(outage time.Time) (net.Conn, *wire.Reader, error) 
 	}
 }
 
-// waitBefore lets some time pass before the next attempt, unless the group is closed.
+// waitBefore waits before the next attempt, unless the group is closed.
 func (m *member) waitBefore(outage time.Time) {
 	wait := backoffAfter(time.Since(outage))
 	select {
 	case <-m.g.ctx.Done():
-	// Spread at random, so that peers that lost one scheduler together do not come back in step.
+	// The wait is random, so that peers that lost a scheduler together do not return in step.
 	case <-time.After(wait/2 + rand.N(wait)):
 	}
 }
 
-// backoffAfter is how long to wait for the next attempt during an outage that has lasted so long: a share of
-// it, so that whoever comes back at once is found at once.
+// backoffAfter returns the wait before the next attempt in an outage of this length. It is a share of the outage, so
+// a scheduler that returns at once is found at once.
 func backoffAfter(outage time.Duration) time.Duration {
 	return min(max(outage/backoffShare, backoffMin), backoffMax)
 }
 
-// connectOnce makes one connection and shakes hands on it. A scheduler that refuses this protocol's version
-// is asked once more in its own.
+// connectOnce makes one connection and shakes hands. If the scheduler refuses the protocol version, it tries once
+// more with the scheduler's.
 func (m *member) connectOnce(ctx context.Context) (net.Conn, *wire.Reader, error) {
 	conn, r, err := m.connectAs(ctx, wire.Version)
 	var refused *RefusedError
@@ -127,11 +128,11 @@ func (m *member) connectAs(ctx context.Context, version uint16) (net.Conn, *wire
 		return nil, nil, err
 	}
 
-	// A deadline in the past ends a read or write that is under way when the group closes.
+	// When the group closes, a deadline in the past ends a read or write in progress.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
 
-	// The session's connection has a name of its own: the function above may run beside this one.
+	// The session's connection has its own variable: the function above may run concurrently.
 	session, r, err := m.shakeHands(conn, version)
 	if err != nil {
 		return nil, nil, err
@@ -151,7 +152,7 @@ func (m *member) shakeHands(conn net.Conn, version uint16) (net.Conn, *wire.Read
 		return fail(err)
 	}
 
-	// A copy: the encoded hello is shared by all members, and the version is written into it.
+	// A copy, because all members share the encoded hello and the version is written into it.
 	hello := append([]byte(nil), *m.g.hello.Load()...)
 	hello = wire.SetHelloVersion(hello, version)
 	if _, err := conn.Write(hello); err != nil {
@@ -178,13 +179,13 @@ func (m *member) shakeHands(conn net.Conn, version uint16) (net.Conn, *wire.Read
 	return conn, r, nil
 }
 
-// readSession reads one connection until it ends and says why.
+// readSession reads one connection until it ends, and returns the reason.
 func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 	w := newWriter(conn, WriteQueueMax)
 	w.version = m.version
 	m.w.Store(w)
 
-	// Deferred calls run last first: no sender finds the writer any more when its end is awaited.
+	// Deferred calls run in reverse: senders no longer find the writer when its end is awaited.
 	defer func() { <-w.done }()
 	defer m.w.Store(nil)
 	stop := context.AfterFunc(m.g.ctx, func() { w.closeFor(ErrClosed) })
@@ -197,8 +198,8 @@ func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 	m.peer.Store(scheduler)
 	go watchSilence(w, scheduler)
 
-	// The group hears of the session before the first frame, so that the role has forgotten what the last one
-	// told.
+	// The group learns of the session before the first frame, so that the role forgets the previous session's
+	// messages.
 	m.g.noteOpened(m)
 	for {
 		f, err := r.Next()
@@ -213,12 +214,12 @@ func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 	}
 }
 
-// readFrame answers pings, and gives the rest to the group.
+// readFrame answers pings and passes other frames to the group.
 func (m *member) readFrame(w *writer, f wire.Frame) error {
 	switch f.Type {
 	case wire.TypePing:
-		// Answered without the group's lock: an event of another scheduler's session must not make this link
-		// look dead.
+		// Answered without the group's lock: an event of another scheduler's session must not make this link look
+		// dead.
 		p, err := wire.DecodePing(f)
 		if err != nil {
 			return err
@@ -250,7 +251,7 @@ func appendPongs(b []byte, m []wire.Pong) []byte {
 	return b
 }
 
-// Silent is for how long the scheduler has said nothing, while a session is open.
+// silentFor returns how long the scheduler has been silent in the open session.
 func (m *member) silentFor() time.Duration {
 	if s := m.peer.Load(); s != nil {
 		return s.silentFor()

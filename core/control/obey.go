@@ -2,18 +2,18 @@ package control
 
 import "downbeat.dev/core/wire"
 
-// Standing is what a peer knows of one scheduler of its cluster.
+// Standing is a peer's knowledge of one scheduler of its cluster.
 type Standing struct {
 	Up    bool   // a session with it is open
-	Leads bool   // as it told last
-	Epoch uint64 // as it told last
+	Leads bool   // as last reported
+	Epoch uint64 // as last reported
 }
 
-// Obeyed returns which scheduler a peer obeys: the one that leads in the highest epoch that any of them has told, if
-// its session is open; -1: none. was is the one obeyed until now, which stays if it may, and highest the highest epoch
-// heard until now; the second result is the one heard now.
+// Obeyed returns the index of the scheduler that a peer obeys; -1 if none. It is the leader of the highest epoch that
+// any scheduler has reported, if its session is open. was is the previous one, which stays on a tie; highest is the
+// highest epoch until now. The second result is the new highest epoch.
 func Obeyed(all []Standing, was int, highest uint64) (int, uint64) {
-	// An epoch counts even if its leader is out of reach: who led before it may not give orders any more.
+	// An epoch counts even if its leader is out of reach: earlier leaders may not give orders any more.
 	for _, s := range all {
 		highest = max(highest, s.Epoch)
 	}
@@ -27,16 +27,16 @@ func Obeyed(all []Standing, was int, highest uint64) (int, uint64) {
 	return best, highest
 }
 
-// Told is what one backend has told a scheduler of whom it follows.
+// Told is one backend's report of whom it follows.
 type Told struct {
 	GPUs     int
-	Follows  *wire.Follow // the latest; nil: it has told nothing
-	Followed uint64       // the latest epoch whose leader it had a link with
+	Follows  *wire.Follow // the latest; nil: no report yet
+	Followed uint64       // the latest epoch with whose leader it had a link
 }
 
-// NewView returns what backends tell together. epoch is the highest that the scheduler, or any of its frontends, has
-// heard of. GPUs whose backend follows the newest epoch and hears its leader are alive; those that followed it and do
-// not are lost.
+// NewView sums up the backends' reports. epoch is the highest that the scheduler or any of its frontends has heard
+// of. GPUs whose backend follows the newest epoch and hears its leader are alive; those whose backend followed it and
+// no longer hears it are lost.
 func NewView(epoch uint64, backends []Told) View {
 	v := View{Epoch: epoch}
 	for i := range backends {

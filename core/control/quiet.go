@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// silence tells for how long nothing was heard of a peer, in ticks that come every pingEvery. It counts
-// ticks and reads no clock: a process that was stopped, or starved of its processor, ticked as little as
-// it read, and so does not blame its peers for its own absence.
+// silence measures how long nothing was heard from a peer, in ticks of pingEvery. It counts ticks and reads no clock:
+// a process that was stopped, or had no processor, missed ticks as well as messages, so it does not blame its peers.
 type silence struct {
 	patience int32         // ticks
-	heard    atomic.Uint32 // frames, by the reader
+	heard    atomic.Uint32 // frames, counted by the reader
 
-	last  uint32       // heard at the tick before
-	ticks atomic.Int32 // in a row with nothing heard; written at ticks
+	last  uint32       // heard at the previous tick
+	ticks atomic.Int32 // consecutive ticks without a frame; written at ticks
 }
 
-// silentFor is for how long nothing was heard.
+// silentFor returns how long nothing was heard.
 func (s *silence) silentFor() time.Duration { return time.Duration(s.ticks.Load()) * pingEvery }
 
-// tickLasts is called at every tick. It reports true once nothing was heard in patience ticks.
+// tickLasts is called at every tick. It returns true after patience ticks of silence.
 func (s *silence) tickLasts() bool {
 	heard := s.heard.Load()
 
-	// Any frame is a sign of life, not only an answer to a ping.
+	// Any frame is a sign of life, not only the answer to a ping.
 	if heard != s.last {
 		s.last = heard
 		s.ticks.Store(0)
@@ -35,7 +34,7 @@ func (s *silence) tickLasts() bool {
 	return s.ticks.Add(1) >= s.patience
 }
 
-// watchSilence gives the connection up when the peer is silent. It ends with the writer.
+// watchSilence closes the connection when the peer is silent too long. It ends with the writer.
 func watchSilence(w *writer, peer *silence) {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
@@ -52,13 +51,13 @@ func watchSilence(w *writer, peer *silence) {
 	}
 }
 
-// clientTLS wraps conn when t asks for TLS; the server's name defaults to the host dialled.
+// clientTLS wraps conn in TLS if t is set; the server's name defaults to the dialled host.
 func clientTLS(conn net.Conn, t *tls.Config, addr string) net.Conn {
 	if t == nil {
 		return conn
 	}
 
-	// A clone: options are shared by members with different names.
+	// A clone, because members with different names share the options.
 	c := t.Clone()
 	if c.ServerName == "" {
 		c.ServerName, _, _ = net.SplitHostPort(addr)

@@ -18,18 +18,18 @@ import (
 
 // ServerOptions are the scheduler's side of the sessions.
 type ServerOptions struct {
-	Token       string      // what every hello must carry; empty: none is asked
+	Token       string      // the token that every hello must carry; empty: none
 	TLS         *tls.Config // nil: plain TCP
-	SessionsMax int         // links at a time, after their hello; 0: SessionsMax
-	// WriteQueueMax is how many bytes may wait for a peer before it is cut off; 0: WriteQueueMax.
+	SessionsMax int         // links at a time, counted after their hello; 0: SessionsMax
+	// WriteQueueMax is the number of bytes that may wait for a peer before it is cut off; 0: WriteQueueMax.
 	WriteQueueMax int
-	Standby       bool         // another scheduler may lead: this one does only after Lead
+	Standby       bool         // another scheduler may lead: this one leads only after Lead
 	Logger        *slog.Logger // nil: silent
-	quiet         int32        // ticks of silence before a peer is given up; 0: quietTicks
+	quiet         int32        // ticks of silence after which a peer counts as lost; 0: quietTicks
 }
 
-// Server is the scheduler's side: it turns connections, and calls within the process, into
-// sessions of one engine.
+// Server is the scheduler's side: it turns TCP connections, and calls within the process, into sessions of one
+// engine.
 type Server struct {
 	e   *engine.Engine
 	o   ServerOptions
@@ -69,7 +69,7 @@ func NewServer(e *engine.Engine, o ServerOptions) *Server {
 	return s
 }
 
-// Listen opens a listener and says clearly when the port is taken.
+// Listen opens a listener, with a clear error if the port is taken.
 func Listen(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -110,7 +110,7 @@ func (s *Server) Serve(ln net.Listener) error {
 				return fmt.Errorf("accept: %w", err)
 			}
 
-			// Out of descriptors, or the like: what is open goes on, and the next connection may find room.
+			// Descriptors ran out, or a similar shortage: open sessions continue, and a later connection may succeed.
 			s.log.Error("no connection can be accepted", "address", ln.Addr().String(), "err", err)
 			time.Sleep(backoffMin)
 			continue
@@ -119,19 +119,19 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-// tryAgain tells errors of one connection, or of a shortage that passes, from those of the listener.
+// tryAgain reports whether an error concerns one connection, or a temporary shortage, and not the listener.
 func tryAgain(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) ||
 		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }
 
-// acceptConnection begins a connection's handshake, or closes the connection where too many have begun theirs.
+// acceptConnection starts a connection's handshake, or closes the connection if there are too many handshakes.
 func (s *Server) acceptConnection(conn net.Conn) {
 	setUserTimeout(conn)
 	c := &session{s: s, raw: conn, conn: conn, ended: make(chan struct{})}
 	c.alive.patience = cmp.Or(s.o.quiet, quietTicks)
 
-	// Checked and counted under one lock, so that Close waits for every connection that was taken in.
+	// Checked and counted under one lock, so that Close waits for every accepted connection.
 	s.mu.Lock()
 	if s.closed || !s.handshakes.beginOne(c, time.Now()) {
 		s.mu.Unlock()
@@ -154,12 +154,12 @@ func (s *Server) acceptConnection(conn net.Conn) {
 	}()
 }
 
-// establishSession counts a connection whose hello was right among the sessions.
+// establishSession turns a connection with a valid hello into a session.
 func (s *Server) establishSession(c *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// The place among the handshakes is free either way: a refused peer must not hold it.
+	// The handshake's place is free either way: a refused peer must not hold it.
 	s.handshakes.endOne(c)
 	if s.closed {
 		return ErrClosed
@@ -185,16 +185,15 @@ func (s *Server) Close() error {
 	}
 	s.mu.Unlock()
 
-	// Frontends go first and take what they have queued along. Were backends to leave before them,
-	// the engine would end those requests for want of a backend, although the next scheduler could
-	// still serve them.
+	// Frontends go first and take their queued requests along. If backends left first, the engine would end those
+	// requests for lack of a backend, although the next scheduler could still serve them.
 	s.closeSessions(func(k sessionKind) bool { return k != backendSession })
 	s.closeSessions(func(sessionKind) bool { return true })
 	s.running.Wait()
 	return nil
 }
 
-// closeSessions closes the sessions of some kinds and waits for their ends.
+// closeSessions closes the sessions of some kinds and waits for them to end.
 func (s *Server) closeSessions(which func(sessionKind) bool) {
 	var remote []*session
 	var local []io.Closer
@@ -206,7 +205,7 @@ func (s *Server) closeSessions(which func(sessionKind) bool) {
 		}
 	}
 
-	// Strangers go in either round: they have no requests to lose.
+	// Connections without a hello have no requests to lose, so they end in either round.
 	remote = append(remote, s.handshakes.waiting...)
 	for l := range s.locals {
 		if _, ok := l.(*localBackend); which(localKind(ok)) {
@@ -215,7 +214,7 @@ func (s *Server) closeSessions(which func(sessionKind) bool) {
 	}
 	s.mu.Unlock()
 
-	// All are closed before any is waited for: ends overlap.
+	// All are closed before any is awaited, so that they end in parallel.
 	for _, c := range remote {
 		c.raw.Close()
 	}
@@ -234,8 +233,8 @@ func localKind(backend bool) sessionKind {
 	return frontendSession
 }
 
-// pingSessions asks every session for a sign of life, and cuts those that give none. Backends' answers measure
-// the control delay as well.
+// pingSessions pings every session and closes those that are silent. The answers of backends also measure the control
+// delay.
 func (s *Server) pingSessions() {
 	defer s.running.Done()
 	t := time.NewTicker(pingEvery)
@@ -256,7 +255,7 @@ func (s *Server) pingSessions() {
 		}
 		s.mu.Unlock()
 
-		// Outside the lock: thousands of writes must not hold up connections that come and go.
+		// Outside the lock: thousands of writes must not delay connections that come and go.
 		for _, c := range live {
 			c.checkAlive()
 		}

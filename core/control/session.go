@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// sessionKind is who a session's peer is. It is a strangerSession until the hello says more.
+// sessionKind is the kind of a session's peer. It is strangerSession until the hello.
 type sessionKind uint32
 
 const (
@@ -29,20 +29,20 @@ const (
 // session is one TCP peer.
 type session struct {
 	s     *Server
-	raw   net.Conn      // Close's, from any goroutine
-	conn  net.Conn      // serve's: raw, or TLS over it
+	raw   net.Conn      // used by Close, from any goroutine
+	conn  net.Conn      // used by serve: raw, or TLS over it
 	ended chan struct{} // closed when serve has returned
 
-	version  uint16                         // of the protocol that it speaks; set before it is a session
-	gpus     int                            // a backend's; under the server's lock, as is follows
-	follows  *wire.Follow                   // nil: the peer has not told
-	followed uint64                         // the latest epoch whose leader the peer had a link with
-	name     string                         // serve's: the hello's
+	version  uint16                         // protocol version of the peer; set before it becomes a session
+	gpus     int                            // of a backend; guarded by the server's lock, as is follows
+	follows  *wire.Follow                   // nil: not reported
+	followed uint64                         // the latest epoch with whose leader the peer had a link
+	name     string                         // the hello's; used by serve
 	kind     atomic.Uint32                  // a sessionKind
-	w        atomic.Pointer[writer]         // nil before the handshake's answer
-	alive    silence                        // the pinger's, but for what it heard
-	backend  atomic.Pointer[engine.Backend] // the engine's session; nil: it has none yet, or is no backend
-	tcp      tcpState                       // the pinger's: what the kernel told at its latest look
+	w        atomic.Pointer[writer]         // nil before the answer to the handshake
+	alive    silence                        // used by the pinger, except heard
+	backend  atomic.Pointer[engine.Backend] // the engine's session; nil: not open yet, or not a backend
+	tcp      tcpState                       // the kernel's state at the pinger's latest look
 	arrival                                 // of the handshake
 
 	submit []wire.Submit // the reader's
@@ -51,7 +51,7 @@ type session struct {
 	ends   []wire.SpareEnd
 }
 
-// serveConnection runs the session to its end. Every error of a peer ends its session and nothing else.
+// serveConnection runs the session to its end. A peer's error ends only its own session.
 func (c *session) serveConnection() {
 	defer c.raw.Close()
 	log := c.s.log.With("peer", c.conn.RemoteAddr().String())
@@ -59,7 +59,7 @@ func (c *session) serveConnection() {
 		c.conn = tls.Server(c.conn, c.s.o.TLS)
 	}
 
-	// Strangers have this long for everything up to the hello; nothing of theirs reaches the engine before it.
+	// Strangers have this long to complete their hello; nothing of theirs reaches the engine before it.
 	c.conn.SetDeadline(time.Now().Add(handshakeMax))
 	r := wire.NewReader(c.conn)
 	hello, err := c.readHello(r)
@@ -67,7 +67,7 @@ func (c *session) serveConnection() {
 		err = c.openEngine(r, hello, log)
 	}
 
-	// A peer that leaves is routine; one that fails before it is known, or is refused, is for the operator to see.
+	// A peer that leaves is routine. One that fails before its hello, or is refused, matters to the operator.
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 		log.Debug("session ended", "err", err)
@@ -80,12 +80,12 @@ func (c *session) serveConnection() {
 	}
 }
 
-// checkAlive sends the peer a ping and gives the connection up when the peer has been silent for too
-// long. The pinger calls it every pingEvery.
+// checkAlive pings the peer and closes the connection if the peer has been silent too long. The pinger calls it every
+// pingEvery.
 func (c *session) checkAlive() {
 	w := c.w.Load()
 	if w == nil {
-		return // handshakes have a time limit of their own
+		return // handshakes have their own time limit
 	}
 	if c.alive.tickLasts() {
 		w.closeFor(fmt.Errorf("%w: nothing heard for %v", ErrQuiet, QuietMax))
@@ -96,13 +96,13 @@ func (c *session) checkAlive() {
 
 // readHello reads the hello, or refuses it.
 func (c *session) readHello(r *wire.Reader) (wire.Frame, error) {
-	// Version and token are peeked at, so that a stranger cannot have a large frame read into memory.
+	// Version and token are read first, so that a stranger cannot make this process allocate a large frame.
 	t, b, err := r.Peek(wire.HelloPeekBytes)
 	if errors.Is(err, wire.ErrVersion) {
 		return wire.Frame{}, c.refuseHello(true, err)
 	}
 	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
-		c.conn = plain.Conn // in the open, as the peer speaks
+		c.conn = plain.Conn // without TLS, as the peer speaks
 		return wire.Frame{}, c.refuseHello(true, errPlain)
 	}
 	if err != nil {
@@ -147,13 +147,13 @@ func (s *Server) admitToken(token string) error {
 	return nil
 }
 
-// refuseHello sends the no and returns why.
+// refuseHello sends the refusal and returns the reason.
 func (c *session) refuseHello(fatal bool, why error) error {
 	// A short limit: a stranger that does not read its refusal must not hold the connection open.
 	c.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	no := wire.AppendRefusal(nil, wire.Refusal{Fatal: fatal, Text: why.Error()})
 
-	// In the peer's version where it is known: the peer must be able to read why.
+	// In the peer's version if it is known, so that the peer can read the reason.
 	if c.version != 0 {
 		no = wire.SetVersion(no, c.version)
 	}
@@ -202,7 +202,7 @@ func (c *session) openEngine(r *wire.Reader, f wire.Frame, log *slog.Logger) err
 	c.kind.Store(uint32(backendSession))
 	c.name = h.Name
 
-	// The engine may send before the welcome is written, so the writer holds everything back until then.
+	// The engine may send before the welcome is written, so the writer holds back its messages until then.
 	w := c.corkedWriter()
 	s, err := c.s.e.OpenBackend(h, &backendPort{w: w})
 	if err != nil {
@@ -220,14 +220,14 @@ func (c *session) openEngine(r *wire.Reader, f wire.Frame, log *slog.Logger) err
 	return c.runFrames(r.Next, w, 0, func(f wire.Frame) error { return c.backendFrame(s, f) })
 }
 
-// corkedWriter returns a writer that holds everything back until the welcome leads it.
+// corkedWriter returns a writer that holds back messages until the welcome precedes them.
 func (c *session) corkedWriter() *writer {
 	w := newWriter(c.conn, c.s.o.WriteQueueMax)
 	w.corked, w.version = true, c.version
 	return w
 }
 
-// dropHello refuses a hello that the engine did not take.
+// dropHello refuses a hello that the engine did not accept.
 func (c *session) dropHello(w *writer, why error) error {
 	err := c.refuseHello(false, why)
 	w.closeFor(err)
@@ -238,7 +238,7 @@ func (c *session) dropHello(w *writer, why error) error {
 func (c *session) runFrames(next func() (wire.Frame, error), w *writer, number uint32, frame func(wire.Frame) error) error {
 	defer func() { <-w.done }()
 
-	// The session has no deadline from here on: pings find a dead peer.
+	// From here on the session has no deadline: pings detect a dead peer.
 	c.conn.SetDeadline(time.Time{})
 	if err := c.sendWelcome(w, number); err != nil {
 		return err
@@ -256,8 +256,8 @@ func (c *session) runFrames(next func() (wire.Frame, error), w *writer, number u
 	}
 }
 
-// sendWelcome lets out what the engine had to say already, behind the answer to the hello and the news of
-// who leads. From then on the session is told of changes: under the lock, so that none is missed.
+// sendWelcome answers the hello, reports who leads, and releases the engine's messages behind that. From then on the
+// session is told of changes; it happens under the lock, so that none is missed.
 func (c *session) sendWelcome(w *writer, number uint32) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -334,7 +334,7 @@ func (c *session) backendFrame(s *engine.Backend, f wire.Frame) (err error) {
 	case wire.TypePong:
 		var m wire.Pong
 		if m, err = wire.DecodePong(f); err == nil {
-			// The peer's own delay between ping and pong is no part of the way.
+			// The peer's delay between ping and pong is not part of the trip.
 			s.RoundTrip(time.Since(epoch).Nanoseconds() - m.Stamp - m.Hold)
 		}
 	case wire.TypeFollow:
@@ -345,8 +345,8 @@ func (c *session) backendFrame(s *engine.Backend, f wire.Frame) (err error) {
 	return err
 }
 
-// frontendPort sends the engine's messages to a frontend over TCP. A send that fails has cut the
-// connection; the reader ends the session.
+// frontendPort sends the engine's messages to a frontend over TCP. A failed send has closed the connection; the
+// reader then ends the session.
 type frontendPort struct{ w *writer }
 
 func (p *frontendPort) Models(m []model.Info)        { sendErr(p.w, m, wire.AppendModels) }

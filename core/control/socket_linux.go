@@ -8,16 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a kernel is asked to do where it can (Linux 6.15 and later; decision 0195), as on the data plane. Linux sends again after 200 ms,
-// longer than most deadlines; sooner than the 40 ms for which another host may hold an acknowledgement back it would send twice.
+// Socket options that the kernel supports since Linux 6.15 (decision 0195), as on the data plane. Linux retransmits
+// after 200 ms, longer than most deadlines. Below the 40 ms for which another host may delay an acknowledgement, it
+// would send twice.
 const (
 	resendAfter       = 50 * time.Millisecond
 	acknowledgeWithin = 5 * time.Millisecond
 )
 
-// setUserTimeout has the kernel give conn up when what was sent is not acknowledged for QuietMax, so
-// that a network that fails is noticed where nobody reads, and a link is not kept waiting by backed-off
-// retransmissions after the network has healed; and send again sooner what was lost.
+// setUserTimeout makes the kernel close conn when sent data is not acknowledged for QuietMax. So a failed network is
+// noticed even without a reader, and a link does not wait for backed-off retransmissions after the network has
+// recovered. It also shortens the time to the first retransmission.
 func setUserTimeout(conn net.Conn) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -28,8 +29,7 @@ func setUserTimeout(conn net.Conn) {
 	}
 }
 
-// controlSocket does the same for a socket that is about to connect. A kernel that refuses leaves the
-// link to the pings.
+// controlSocket does the same for a socket that is about to connect. If the kernel refuses, the pings remain.
 func controlSocket(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
 		// In milliseconds, as tcp(7) has it.
@@ -41,7 +41,7 @@ func controlSocket(_, _ string, raw syscall.RawConn) error {
 	})
 }
 
-// readTCP asks the kernel what it knows of a connection, by one system call that needs no privileges.
+// readTCP reads the kernel's state of a connection, by one system call that needs no privileges.
 func readTCP(conn net.Conn) (state tcpState, ok bool) {
 	c, isSocket := conn.(syscall.Conn)
 	if !isSocket {
@@ -58,7 +58,7 @@ func readTCP(conn net.Conn) (state tcpState, ok bool) {
 			return // a connection that has just ended
 		}
 
-		// Retransmits counts timeouts in a row; one acknowledgement sets it back. The timeout has doubled with each.
+		// Retransmits counts consecutive timeouts; an acknowledgement resets it. The timeout has doubled with each.
 		passed := time.Duration(info.Rto-info.Rto>>min(info.Backoff, 31)) * time.Microsecond
 		state, ok = tcpState{roundTrip: time.Duration(info.Rtt) * time.Microsecond, variance: time.Duration(info.Rttvar) * time.Microsecond,
 			retransmitted: info.Total_retrans, stalled: info.Retransmits > 0 && info.Unacked > 0 && passed >= stallLeast}, true

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Where the kernel has no such limit, pings alone find a dead network.
+// Without such a kernel limit, only pings detect a dead network.
 func setUserTimeout(net.Conn) {}
 
 func controlSocket(string, string, syscall.RawConn) error { return nil }

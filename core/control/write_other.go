@@ -2,5 +2,5 @@
 
 package control
 
-// writeOnce takes nothing: the flusher writes everything.
+// writeOnce writes nothing: the flusher writes everything.
 func writeOnce(uintptr, []byte) (int, error) { return 0, nil }

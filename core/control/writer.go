@@ -10,38 +10,37 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// writer coalesces frames for one connection. Whoever finds the connection idle writes at once
-// without blocking; while a write is under way others append, and what the socket does not take is
-// written by the flusher goroutine. Nobody but the flusher blocks. A peer that lets WriteQueueMax
-// bytes pile up is cut off.
+// writer coalesces frames for one connection. A goroutine that finds the connection idle writes at once without
+// blocking. During a write others append; the flusher goroutine writes what the socket does not take. Only the
+// flusher blocks. A peer with more than WriteQueueMax bytes waiting is cut off.
 type writer struct {
 	conn    net.Conn
 	limit   int
-	version uint16          // of what is written; 0: this protocol's
+	version uint16          // version of the written messages; 0: this protocol's
 	raw     syscall.RawConn // nil: only the flusher writes (TLS)
 	kick    chan struct{}   // capacity 1: the flusher has work, or the writer closed
 	done    chan struct{}   // closed when the flusher has returned
 
 	mu      sync.Mutex
-	corked  bool   // until the handshake's answer is in front
-	writing bool   // someone owns out
+	corked  bool   // until the handshake's answer precedes it
+	writing bool   // a goroutine owns out
 	pending []byte // under mu
 	err     error  // under mu; set once
 
-	out  []byte                // owned by whoever set writing
-	left []byte                // the part of out not written; likewise
-	try  func(fd uintptr) bool // one write that does not block; it uses left
+	out  []byte                // owned by the goroutine that set writing
+	left []byte                // the part of out not yet written; likewise
+	try  func(fd uintptr) bool // one non-blocking write, of left
 }
 
 func newWriter(conn net.Conn, limit int) *writer {
 	w := &writer{conn: conn, limit: limit, kick: make(chan struct{}, 1), done: make(chan struct{})}
 
-	// Only a plain socket can be tried without blocking; TLS has no such write.
+	// Only a plain socket can be written without blocking; TLS cannot.
 	if c, ok := conn.(syscall.Conn); ok {
 		w.raw, _ = c.SyscallConn()
 	}
 	w.try = func(fd uintptr) bool {
-		n, _ := writeOnce(fd, w.left) // an error shows again when the flusher writes
+		n, _ := writeOnce(fd, w.left) // the flusher gets the error again
 		w.left = w.left[max(0, n):]
 		return true
 	}
@@ -49,7 +48,7 @@ func newWriter(conn net.Conn, limit int) *writer {
 	return w
 }
 
-// sendAll appends messages as enc writes them.
+// sendAll appends messages, encoded by enc.
 func sendAll[T any](w *writer, m []T, enc func([]byte, []T) []byte) error {
 	w.mu.Lock()
 	if w.err != nil {
@@ -57,14 +56,14 @@ func sendAll[T any](w *writer, m []T, enc func([]byte, []T) []byte) error {
 		return w.err
 	}
 
-	// Encoded under the lock, straight into the buffer: no copy, and frames never interleave.
+	// Encoded under the lock, directly into the buffer: no copy, and frames never interleave.
 	before := len(w.pending)
 	w.pending = enc(w.pending, m)
 	w.translateFrom(before)
 	return w.flushPending()
 }
 
-// sendErr is send for messages that may be refused by the encoder.
+// sendErr is sendAll for messages that the encoder may refuse.
 func sendErr[T any](w *writer, m []T, enc func([]byte, []T) ([]byte, error)) error {
 	w.mu.Lock()
 	if w.err != nil {
@@ -84,14 +83,14 @@ func sendErr[T any](w *writer, m []T, enc func([]byte, []T) ([]byte, error)) err
 	return w.flushPending()
 }
 
-// translateFrom has the frames that were appended speak the peer's version. mu is held.
+// translateFrom translates the appended frames to the peer's version. mu is held.
 func (w *writer) translateFrom(from int) {
 	if w.version != 0 && w.version != wire.Version {
 		w.pending = append(w.pending[:from], wire.SetVersion(w.pending[from:], w.version)...)
 	}
 }
 
-// uncorkWith puts first before everything that was sent so far and lets it go.
+// uncorkWith puts first in front of everything sent so far, and releases it.
 func (w *writer) uncorkWith(first []byte) error {
 	w.mu.Lock()
 	if w.version != 0 && w.version != wire.Version {
@@ -105,7 +104,7 @@ func (w *writer) uncorkWith(first []byte) error {
 
 // flushPending is called with mu held and releases it.
 func (w *writer) flushPending() error {
-	// The limit comes before anything else, so that it also holds while another goroutine writes.
+	// The limit is checked first, so that it holds even while another goroutine writes.
 	if len(w.pending) > w.limit {
 		w.failWith(fmt.Errorf("%w: %d bytes wait for it, at most %d", ErrSlowPeer, len(w.pending), w.limit))
 		err := w.err
@@ -113,7 +112,7 @@ func (w *writer) flushPending() error {
 		return err
 	}
 
-	// Whoever writes now takes these bytes along.
+	// The goroutine that is writing will write these bytes as well.
 	if w.writing || w.corked {
 		w.mu.Unlock()
 		return nil
@@ -121,19 +120,19 @@ func (w *writer) flushPending() error {
 
 	w.writing = true
 	for round := 0; len(w.pending) > 0; round++ {
-		// After a few rounds the flusher takes over, so that no sender writes for the others without end.
+		// After a few rounds the flusher takes over, so that a sender does not write for the others without end.
 		if w.raw == nil || round == 4 {
-			w.wakeFlusher() // writing stays true: the flusher goes on
+			w.wakeFlusher() // writing stays true: the flusher continues
 			w.mu.Unlock()
 			return nil
 		}
 
-		// The lock is given up while the kernel takes the bytes: others queue meanwhile, and this goroutine writes
-		// for them, too.
+		// The lock is released during the system call: others queue meanwhile, and this goroutine writes for them as
+		// well.
 		w.swapPending()
 		w.mu.Unlock()
 		if err := w.raw.Write(w.try); err != nil {
-			w.left = w.out // closed: the flusher finds out why
+			w.left = w.out // closed: the flusher finds the reason
 		}
 
 		w.mu.Lock()
@@ -149,9 +148,9 @@ func (w *writer) flushPending() error {
 	return nil
 }
 
-// swapPending takes what is pending out. mu is held, writing is ours.
+// swapPending moves pending to out. mu is held, writing is ours.
 func (w *writer) swapPending() {
-	// Two buffers take turns. One that a burst has made large is dropped, so that no session keeps its memory.
+	// The two buffers alternate. One that a burst has enlarged is dropped, so that no session keeps its memory.
 	spare := w.out[:0]
 	if cap(spare) > bufferBytesKeep {
 		spare = nil
@@ -167,7 +166,7 @@ func (w *writer) wakeFlusher() {
 	}
 }
 
-// flushRest writes what is left over, blocking.
+// flushRest writes the remaining bytes, blocking.
 func (w *writer) flushRest() {
 	defer close(w.done)
 	for range w.kick {
@@ -183,7 +182,7 @@ func (w *writer) flushRest() {
 
 			w.mu.Unlock()
 
-			// The deadline is the peer's time to make room, not a limit on the session.
+			// The deadline limits the peer's time to make room, not the session.
 			err := w.conn.SetWriteDeadline(time.Now().Add(writeMax))
 			if err == nil {
 				_, err = w.conn.Write(w.left)
@@ -204,9 +203,9 @@ func (w *writer) flushRest() {
 	}
 }
 
-// failWith records why the connection is given up and closes it. mu is held.
+// failWith records why the connection failed and closes it. mu is held.
 func (w *writer) failWith(err error) {
-	// The first reason stays: what fails afterwards is its consequence.
+	// The first reason stays: later failures follow from it.
 	if w.err == nil {
 		w.err = err
 		w.conn.Close()
@@ -214,14 +213,14 @@ func (w *writer) failWith(err error) {
 	}
 }
 
-// closeFor gives the connection up for the reason err.
+// closeFor closes the connection for the reason err.
 func (w *writer) closeFor(err error) {
 	w.mu.Lock()
 	w.failWith(err)
 	w.mu.Unlock()
 }
 
-// closeReason returns why the connection was given up, or instead when it was not.
+// closeReason returns why the connection was closed; instead if it was not.
 func (w *writer) closeReason(instead error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

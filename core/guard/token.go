@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// TokenNeeded says what a call without the token is refused with.
+// TokenNeeded is the text of the refusal of a call without the token.
 const TokenNeeded = `header authorization: must be "Bearer" and the token that the gateway was given`
 
-// RequireToken lets a call through that carries the token, or, where none is demanded (empty), one that no foreign site
-// sends. Paths that isOpen names need no token.
+// RequireToken passes calls that carry the token. If the token is empty, it passes all calls except those from a
+// foreign site. Paths for which isOpen is true need no token.
 func RequireToken(token string, isOpen func(path string) bool, next http.Handler) http.Handler {
 	if token == "" {
 		return RefuseForeignSites(next)
@@ -28,15 +28,15 @@ func RequireToken(token string, isOpen func(path string) bool, next http.Handler
 	})
 }
 
-// RefuseToken answers a call whose token does not open what it asks for.
+// RefuseToken answers a call whose token does not permit it.
 func RefuseToken(w http.ResponseWriter, why string) {
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	Refuse(w, http.StatusUnauthorized, why)
 }
 
-// Refuse answers with an error as the Open Inference Protocol has it: a JSON object with the text.
+// Refuse answers with an error in the form of the Open Inference Protocol: a JSON object with the text.
 func Refuse(w http.ResponseWriter, status int, text string) {
-	// These pass: a client that comes again in a second may be served.
+	// These are temporary: a client that retries in a second may be served.
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
@@ -46,7 +46,7 @@ func Refuse(w http.ResponseWriter, status int, text string) {
 // WriteJSON answers with a value as JSON.
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	text, err := json.Marshal(body)
-	if err != nil { // our own values; cannot be
+	if err != nil { // the values are our own, so this cannot happen
 		status, text = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -54,13 +54,13 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(text)
 }
 
-// Bears tells whether an authorization header has the token.
+// Bears reports whether an authorization header has the token.
 func Bears(header, token string) bool {
 	sent, ok := BearerToken(header)
 
-	// In a time that does not tell how much of a guess is right.
+	// Constant time does not reveal how much of a guess is right.
 	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
 }
 
-// BearerToken is the token in an authorization header.
+// BearerToken returns the token in an authorization header.
 func BearerToken(header string) (token string, ok bool) { return strings.CutPrefix(header, "Bearer ") }

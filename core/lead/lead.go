@@ -1,10 +1,10 @@
-// Package lead elects the scheduler that leads a cluster: one record, changed by compare-and-swap only, says
-// who leads and in which epoch. A scheduler that stands by takes the record when more than half of the GPUs
-// tell that they have lost the leader, at once, or when the record is no longer renewed and they do not tell
-// that the leader is well. Peers obey the highest epoch alone, so an old leader that does not know yet orders
-// nothing, and a store that cannot be reached changes nothing: who leads goes on.
+// Package lead elects the scheduler that leads a cluster. One record, changed only by compare-and-swap, holds the
+// leader and its epoch. A standby takes the record at once when more than half of the GPUs report that they have lost
+// the leader. It also takes a record that is no longer renewed, unless the GPUs report that the leader is well. Peers
+// obey only the highest epoch, so an old leader that does not know of its successor cannot give orders. If the store
+// cannot be reached, nothing changes: the leader keeps leading.
 //
-// It moves no requests and knows no protocol; control does.
+// The package moves no requests and knows no protocol; core/control does.
 package lead
 
 import (
@@ -17,29 +17,29 @@ import (
 	"downbeat.dev/core/control"
 )
 
-// Record says who leads.
+// Record names the leader.
 type Record struct {
-	Epoch  uint64 `json:"epoch"`  // grows by every change of leader
-	Holder string `json:"holder"` // whom a person would look for; empty: the last one has resigned
-	Beat   uint64 `json:"beat"`   // grows while the holder lives
+	Epoch  uint64 `json:"epoch"`  // increases with every change of leader
+	Holder string `json:"holder"` // name of the leader for operators; empty: the last one has resigned
+	Beat   uint64 `json:"beat"`   // increases while the holder lives
 }
 
-// Revision names one state of the record, for Swap. Empty: there is none.
+// Revision names one state of the record, for Swap. Empty: there is no record.
 type Revision string
 
-// ErrChanged is Swap's: the record is not what it was.
+// ErrChanged is returned by Swap if the record is no longer the expected one.
 var ErrChanged = errors.New("the record was changed by another scheduler")
 
 // Store keeps the record. Its methods may be called from any goroutine and end with their context.
 type Store interface {
-	// Get returns the record; a zero one with an empty revision when there is none.
+	// Get returns the record; a zero one with an empty revision if there is none.
 	Get(ctx context.Context) (Record, Revision, error)
-	// Swap replaces the record of a revision, or fails with ErrChanged.
+	// Swap replaces the record of revision old, or fails with ErrChanged.
 	Swap(ctx context.Context, old Revision, to Record) (Revision, error)
 	Close() error
 }
 
-// Scheduler is what leads or stands by: a control.Server.
+// Scheduler leads or stands by; control.Server implements it.
 type Scheduler interface {
 	Lead(epoch uint64)
 	StandBy(epoch uint64)
@@ -50,10 +50,10 @@ type Scheduler interface {
 // Tick is how often a candidate looks at the record.
 const Tick = 250 * time.Millisecond
 
-// Periods, in ticks of the candidate's own, so that one that was paused blames nobody.
+// Periods, in the candidate's own ticks, so that a candidate that was paused does not blame others.
 const (
-	beatTicks   = 4  // between two renewals
-	expireTicks = 16 // without a renewal, after which the holder is taken for dead: before frontends end what waits for a scheduler
+	beatTicks   = 4  // between renewals
+	expireTicks = 16 // without a renewal until the holder counts as dead; shorter than the time for which frontends wait for a scheduler
 	storeMax    = time.Second
 )
 
@@ -61,30 +61,32 @@ const (
 type Candidate struct {
 	Store     Store
 	Scheduler Scheduler
-	Name      string // of the scheduler, for people
+	Name      string // of the scheduler, for operators
 	Logger    *slog.Logger
 
-	gpus atomic.Int64 // that the leader has told of
+	gpus atomic.Int64 // as last reported by the leader
 
-	// Run's.
+	// The fields below belong to Run.
 	leads    bool
-	epoch    uint64 // led in
+	epoch    uint64 // the epoch led in
 	record   Record // as last read
 	revision Revision
-	known    bool // record was read
-	ticks    int  // since the beat, or since the record last changed
-	absent   bool // the store could not be reached, and it was said
+	known    bool // record has been read
+	ticks    int  // since this leader's last renewal, or since the record last changed
+	absent   bool // the store could not be reached, and that was logged
 }
 
-// HearGPUs tells how many GPUs the leader has: half of them must have lost it. Safe for concurrent use.
+// HearGPUs sets the number of the leader's GPUs, more than half of which must have lost it before a standby takes
+// over. Safe for concurrent use.
 func (c *Candidate) HearGPUs(n int) { c.gpus.Store(int64(n)) }
 
-// Run takes part until ctx ends. A leader resigns then, so that no standby waits for its record to expire.
+// Run takes part in the election until ctx ends. A leader then resigns, so that no standby waits for its record to
+// expire.
 func (c *Candidate) Run(ctx context.Context) {
 	t := time.NewTicker(Tick)
 	defer t.Stop()
 
-	// A candidate looks at once: a cluster that has no leader yet should not wait for a tick.
+	// Look at once: a cluster without a leader should not wait for a tick.
 	c.Step(ctx, true)
 	for {
 		select {
@@ -99,8 +101,8 @@ func (c *Candidate) Run(ctx context.Context) {
 	}
 }
 
-// Step looks at what the peers tell and, when a tick has passed, at the record, and acts on it. Run calls it; a
-// simulator does in its stead. Not safe for concurrent use.
+// Step acts on the peers' reports and, after a tick, on the record. Run calls it; a simulator calls it directly. Not
+// safe for concurrent use.
 func (c *Candidate) Step(ctx context.Context, ticked bool) {
 	if ticked {
 		c.ticks++
@@ -124,29 +126,28 @@ func (c *Candidate) Step(ctx context.Context, ticked bool) {
 	}
 }
 
-// mayTake tells whether there is no leader any more.
+// mayTake reports whether there is no leader any more.
 func (c *Candidate) mayTake(v control.View) bool {
 	all := max(v.GPUs, int(c.gpus.Load()))
 
-	// A leader that has resigned says so itself, whatever its peers see of it yet.
+	// The record of a leader that has resigned is decisive, whatever its peers have noticed yet.
 	if c.revision != "" && c.record.Holder == "" && v.Epoch <= c.record.Epoch {
 		return true
 	}
 
-	// Peers of an earlier epoch may not have heard of the present leader, so that what they have lost says
-	// nothing of it.
+	// Peers of an earlier epoch may not know the present leader, so their losses say nothing about it.
 	if v.Epoch >= c.record.Epoch && 2*v.Lost > all {
 		return true
 	}
 	if 2*v.Alive > v.GPUs {
-		return false // a leader that only the store has lost goes on
+		return false // a leader that has lost only the store keeps leading
 	}
 
-	// Nobody tells of the leader, neither good nor bad: then only the record's age is left to judge by.
+	// No peer reports on the leader, so only the record's age is left to judge by.
 	return c.revision == "" || c.ticks >= expireTicks
 }
 
-// readRecord renews what is known of the record.
+// readRecord reads the record.
 func (c *Candidate) readRecord(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeMax)
 	defer cancel()
@@ -166,20 +167,20 @@ func (c *Candidate) readRecord(ctx context.Context) {
 	c.record, c.revision, c.known = record, revision, true
 }
 
-// takeLead makes this scheduler the leader, unless another one was faster.
+// takeLead makes this scheduler the leader, unless another was faster.
 func (c *Candidate) takeLead(ctx context.Context, v control.View) {
-	// The record may have changed since the last tick; whoever took it meanwhile is not displaced.
+	// The record may have changed since the last tick; a scheduler that took it meanwhile is not displaced.
 	before := c.record.Epoch
 	c.readRecord(ctx)
 	if c.record.Epoch != before {
-		return // somebody leads anew
+		return // another scheduler leads
 	}
 
-	// An epoch above both the record's and the peers' is obeyed by all of them.
+	// All peers obey an epoch above both the record's and theirs.
 	c.swapRecord(ctx, max(c.record.Epoch, v.Epoch)+1)
 }
 
-// swapRecord writes this scheduler's record in place of the one that was read, and leads.
+// swapRecord replaces the record that was read with this scheduler's, and leads.
 func (c *Candidate) swapRecord(ctx context.Context, epoch uint64) {
 	ctx, cancel := context.WithTimeout(ctx, storeMax)
 	defer cancel()
@@ -187,7 +188,7 @@ func (c *Candidate) swapRecord(ctx context.Context, epoch uint64) {
 	to := Record{Epoch: epoch, Holder: c.Name}
 	revision, err := c.Store.Swap(ctx, c.revision, to)
 
-	// Another candidate was faster. What is known is stale, and nothing is taken before the next look.
+	// Another candidate was faster. The known record is stale, so nothing is taken before the next look.
 	if errors.Is(err, ErrChanged) {
 		c.known = false
 		return
@@ -201,7 +202,7 @@ func (c *Candidate) swapRecord(ctx context.Context, epoch uint64) {
 	c.Scheduler.Lead(epoch)
 }
 
-// renewRecord tells the standbys that this leader lives, or hears that it leads no more.
+// renewRecord shows the standbys that this leader lives, or learns that it leads no more.
 func (c *Candidate) renewRecord(ctx context.Context) {
 	c.ticks = 0
 	ctx, cancel := context.WithTimeout(ctx, storeMax)
@@ -209,7 +210,7 @@ func (c *Candidate) renewRecord(ctx context.Context) {
 
 	record, revision, err := c.Store.Get(ctx)
 	if c.logFailure(ctx, err) {
-		return // whoever cannot reach the store either takes nothing
+		return // a candidate that cannot reach the store takes nothing either
 	}
 
 	c.record, c.revision = record, revision
@@ -217,23 +218,24 @@ func (c *Candidate) renewRecord(ctx context.Context) {
 	case record.Epoch > c.epoch:
 		c.standBy(record.Epoch)
 	case record.Epoch < c.epoch || record.Holder != c.Name:
-		c.swapRecord(ctx, c.epoch+1) // the store was lost, and the cluster has a leader
+		c.swapRecord(ctx, c.epoch+1) // the store was lost, but the cluster has a leader
 	default:
 		record.Beat++
 		if revision, err = c.Store.Swap(ctx, revision, record); err == nil {
 			c.record, c.revision = record, revision
-		} else if !errors.Is(err, ErrChanged) { // else the next look tells more
+		} else if !errors.Is(err, ErrChanged) { // otherwise the next look decides
 			c.logFailure(ctx, err)
 		}
 	}
 }
 
-// resignLead takes this scheduler's name out of the record. A record that is not its own, or cannot be reached, stays.
+// resignLead removes this scheduler's name from the record. It leaves a record that another scheduler holds or that cannot
+// be reached.
 func (c *Candidate) resignLead() {
 	ctx, cancel := context.WithTimeout(context.Background(), storeMax)
 	defer cancel()
 
-	// The end may have come while the record was renewed or taken: what the store has since is not what was read last.
+	// Run's context may have ended in the middle of a change, so the store's record can be newer than the one read last.
 	record, revision, err := c.Store.Get(ctx)
 	if err == nil && record.Holder != c.Name {
 		return
@@ -243,7 +245,7 @@ func (c *Candidate) resignLead() {
 		_, err = c.Store.Swap(ctx, revision, record)
 	}
 
-	// Peers and standbys lose a process that ends as well, which may be faster: what fails here costs time, no more.
+	// Peers and standbys also notice the end of the process, perhaps sooner, so a failure here costs only time.
 	if err != nil && c.leads && !errors.Is(err, ErrChanged) {
 		c.Logger.Warn("the lead could not be resigned; a standby takes it when the record expires", "err", err)
 	}
@@ -254,7 +256,7 @@ func (c *Candidate) standBy(epoch uint64) {
 	c.Scheduler.StandBy(epoch)
 }
 
-// logFailure logs that the store cannot be reached, once until it can.
+// logFailure logs that the store cannot be reached, once per outage.
 func (c *Candidate) logFailure(ctx context.Context, err error) bool {
 	switch {
 	case err == nil && c.absent:

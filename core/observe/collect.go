@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// The scheduler's metrics, made when they are asked for.
+// The scheduler's metrics, built when a reader asks.
 var (
 	modelLabels = []string{"model", "version"}
 	descBatch   = prometheus.NewDesc("downbeat_inference_batch_size", "Requests per batch sent.", modelLabels, nil)
@@ -73,9 +73,9 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectEpochs tells of plans.
+// collectEpochs exports the counts of plans.
 func collectEpochs(out chan<- prometheus.Metric, number uint64, x *engine.EpochStats) {
-	// All outcomes are told from the first look on, so that rates over them begin at 0.
+	// All outcomes are exported from the start, so that rates over them begin at 0.
 	out <- prometheus.MustNewConstMetric(descPlan, prometheus.GaugeValue, float64(number))
 	for outcome, n := range map[string]uint64{"applied": x.Applied, "kept": x.Kept, "failed": x.Failed} {
 		out <- prometheus.MustNewConstMetric(descEpochs, prometheus.CounterValue, float64(n), outcome)
@@ -84,13 +84,13 @@ func collectEpochs(out chan<- prometheus.Metric, number uint64, x *engine.EpochS
 	out <- prometheus.MustNewConstMetric(descBusiest, prometheus.GaugeValue, x.Latest.After, "planned")
 }
 
-// sizeHistogram puts a model's batch sizes in buckets of powers of two.
+// sizeHistogram counts a model's batch sizes in buckets of powers of two.
 func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	var count uint64
 	sum := 0.0
 
-	// Prometheus's buckets are cumulative: the count goes on from one to the next.
+	// Prometheus's buckets are cumulative, so the count continues from one to the next.
 	for bound, b := 1, 0; bound <= 1024; bound *= 2 {
 		for ; b <= bound && b < len(m.Sizes); b++ {
 			count += m.Sizes[b]
@@ -99,7 +99,7 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 		buckets[float64(bound)] = count
 	}
 
-	// Larger batches are in the sum and the count alone.
+	// Larger batches count only in the sum and the total.
 	for b := 1025; b < len(m.Sizes); b++ {
 		count += m.Sizes[b]
 		sum += float64(b) * float64(m.Sizes[b])

@@ -1,9 +1,9 @@
-// Package observe has a process tell operators of itself, whatever runs in it: health, metrics, Go's profiles, the
-// scheduler's explanations, the sessions of applications. A Process gathers what the parts of a process say; a gateway has
-// its routes among its own, and a process without one serves them on an address of its own.
+// Package observe shows operators the state of a process, whatever runs in it: health, metrics, Go's profiles, the
+// scheduler's explanations, the sessions of applications. A Process collects the state of its parts. A gateway adds
+// the routes to its own; a process without a gateway serves them on an address of their own.
 //
-// A Scheduler is the one who looks at an engine. Statistics, page, metrics and admission read what one look has found,
-// which is the same for all of them: readers take no lock of the engine, however many there are.
+// A Scheduler takes snapshots of an engine. Statistics, page, metrics and admission all read the same snapshot, so
+// readers take no lock of the engine, however many there are.
 //
-// What is traced of a call, and of how many calls, is package spans, beside this one; package tracing sends spans to a collector.
+// Package spans decides what is traced of which calls; package tracing sends the spans to a collector.
 package observe

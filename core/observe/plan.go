@@ -13,18 +13,18 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// PlanPath is where models are placed: GET tells what is where and how the latest plan stands, POST applies one. A
-// proposal, on a path below it, applies nothing.
+// PlanPath serves the placement of models: GET returns the placement and the state of the latest plan, POST applies a
+// plan. A proposal, on a path below it, applies nothing.
 const (
 	PlanPath     = "/v2/downbeat/plan"
 	proposalPath = PlanPath + "/proposal"
 	rollbackPath = PlanPath + "/rollback"
 )
 
-// planBytesMax bounds a plan that is applied: 65,536 models on some GPUs each.
+// planBytesMax bounds the document of a plan: 65,536 models on a few GPUs each.
 const planBytesMax = 64 << 20
 
-// moveShareDefault is what of the models' load time a proposal moves at most.
+// moveShareDefault is the largest share of the models' load time that a proposal moves, by default.
 const moveShareDefault = 0.05
 
 // Planner is a scheduler that applies plans.
@@ -35,7 +35,7 @@ type Planner interface {
 	RollBackPlan() (engine.PlanStatus, error)
 }
 
-// planRoutes has an operator look at plans and apply them, where the scheduler is in this process.
+// planRoutes serves plans to operators if the scheduler is in this process.
 func (p *Process) planRoutes(mux *http.ServeMux) {
 	handle := func(route string, answer func(Planner, http.ResponseWriter, *http.Request) (any, error)) {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func (p *Process) planRoutes(mux *http.ServeMux) {
 	})
 }
 
-// readPlanOptions reads parts and moves of a proposal's query.
+// readPlanOptions reads parts and moves from a proposal's query.
 func readPlanOptions(r *http.Request) (o engine.PlanOptions, err error) {
 	o.MoveShare = moveShareDefault
 	q := r.URL.Query()
@@ -93,7 +93,7 @@ func readPlanOptions(r *http.Request) (o engine.PlanOptions, err error) {
 	return o, nil
 }
 
-// planner is the scheduler of this process, if it applies plans; nil: it does not, or runs elsewhere.
+// planner returns the scheduler of this process if it applies plans; otherwise nil.
 func (p *Process) planner() Planner {
 	if s := p.scheduler.Load(); s != nil {
 		planner, _ := s.engine.(Planner)
@@ -102,7 +102,7 @@ func (p *Process) planner() Planner {
 	return nil
 }
 
-// planStatus is how a plan's refusal is told: what the cluster's state does not allow is a conflict, all else a bad
+// planStatus maps a plan's refusal to a status: a conflict if the cluster's state does not allow the plan, else a bad
 // request.
 func planStatus(err error) int {
 	switch {
@@ -114,5 +114,5 @@ func planStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// IsPlan says whether a path is one of the operator's plans.
+// IsPlan reports whether a path belongs to the plans.
 func IsPlan(path string) bool { return path == PlanPath || strings.HasPrefix(path, PlanPath+"/") }

@@ -13,28 +13,28 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// The paths on which a process tells of itself, beside /metrics and, on an address of its own, /debug/pprof/. LivePath
-// and ReadyPath are the Open Inference Protocol's.
+// The paths of a process's state, besides /metrics and, on its own address, /debug/pprof/. LivePath and ReadyPath are
+// the Open Inference Protocol's.
 const (
 	LivePath  = "/v2/health/live"
 	ReadyPath = "/v2/health/ready"
-	// ProbePath asks whether this process can serve anything, for probes and balancers. The protocol's readiness asks
-	// for every model, so that one model without a backend would take all gateways out of their balancer.
+	// ProbePath reports whether this process can serve anything, for probes and load balancers. The protocol's
+	// readiness demands every model, so one model without a backend would take all gateways out of rotation.
 	ProbePath = "/healthz/ready"
-	// ExplainPath asks for the scheduler's explanation of prices, accuracies and drops.
+	// ExplainPath returns the scheduler's explanation of prices, accuracies and drops.
 	ExplainPath = "/v2/downbeat/explain"
-	// LearnersPath asks how the learners of this process stand, and what learning has gained.
+	// LearnersPath returns the state of this process's learners, and the gains of learning.
 	LearnersPath = "/v2/downbeat/learners"
-	// SessionsPath asks for the sessions of applications and their latest frames.
+	// SessionsPath returns the sessions of applications and their latest frames.
 	SessionsPath = "/v2/downbeat/sessions"
 )
 
-// IsHealth tells whether a path needs no token: health is no secret.
+// IsHealth reports whether a path needs no token: health is not secret.
 func IsHealth(path string) bool { return path == LivePath || path == ReadyPath || path == ProbePath }
 
-// Health is what the most outward part of a process says of it. Its functions may be called from any goroutine.
+// Health is the health of a process's outermost part. Its functions may be called from any goroutine.
 type Health struct {
-	Ready   func() bool // all that should be served can be
+	Ready   func() bool // everything that should be served can be
 	Serving func() bool // something can be served
 }
 
@@ -43,27 +43,27 @@ type Sessions interface {
 	WriteStatus(w io.Writer) error
 }
 
-// Process is what a process tells of itself, made before its parts; each part adds what it knows. Methods may be called
-// from any goroutine.
+// Process collects the state of a process. It is made before the parts, and each part adds its state. Methods may be
+// called from any goroutine.
 type Process struct {
 	registry  *prometheus.Registry
-	health    atomic.Pointer[Health]    // nil: the parts are not there yet
+	health    atomic.Pointer[Health]    // nil: the parts are not open yet
 	scheduler atomic.Pointer[Scheduler] // nil: it runs elsewhere
 	sessions  atomic.Pointer[Sessions]  // nil: there are none
 	learners  atomic.Pointer[func() any]
 }
 
-// NewProcess returns a process that lives, is not ready, and tells of Go's runtime alone.
+// NewProcess returns a process that is alive, not ready, and exports only the Go runtime's metrics.
 func NewProcess() *Process {
 	p := &Process{registry: prometheus.NewRegistry()}
 	p.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newProcessorWaits())
 	return p
 }
 
-// Register adds metrics. It panics where a metric of the same name and labels is there already.
+// Register adds metrics. It panics if a metric of the same name and labels exists.
 func (p *Process) Register(all ...prometheus.Collector) { p.registry.MustRegister(all...) }
 
-// SetHealth says who knows whether the process is ready; the last one who is set counts.
+// SetHealth sets the source of the process's health; the last call counts.
 func (p *Process) SetHealth(h Health) { p.health.Store(&h) }
 
 // SetScheduler adds a scheduler's metrics and explanations. A process has one at most.
@@ -72,16 +72,17 @@ func (p *Process) SetScheduler(s *Scheduler) {
 	p.scheduler.Store(s)
 }
 
-// Scheduler returns the one that was set; nil: it runs elsewhere.
+// Scheduler returns the scheduler that was set; nil: it runs elsewhere.
 func (p *Process) Scheduler() *Scheduler { return p.scheduler.Load() }
 
-// SetSessions says who knows the sessions of applications.
+// SetSessions sets the source of the sessions of applications.
 func (p *Process) SetSessions(s Sessions) { p.sessions.Store(&s) }
 
-// SetLearners says who tells of learners: tell returns what becomes an array in JSON, and may be called from any goroutine.
+// SetLearners sets the source of the learners' state: tell returns a value that encodes to a JSON array, and may be
+// called from any goroutine.
 func (p *Process) SetLearners(tell func() any) { p.learners.Store(&tell) }
 
-// Routes registers what the process tells, but for its profiles, with the routes of a gateway, which guards them.
+// Routes adds everything but the profiles to a gateway's routes; the gateway guards them.
 func (p *Process) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+LivePath, func(w http.ResponseWriter, _ *http.Request) {
 		guard.WriteJSON(w, http.StatusOK, map[string]bool{"live": true})
@@ -95,7 +96,7 @@ func (p *Process) Routes(mux *http.ServeMux) {
 		writeReady(w, h != nil && h.Serving())
 	})
 
-	// A metric that cannot be told is left out, so that the others are not lost with it.
+	// A metric that fails is left out, so that the others are not lost with it.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET "+ExplainPath, p.writeExplanation)
 	mux.HandleFunc("GET "+SessionsPath, p.writeSessions)
@@ -103,13 +104,13 @@ func (p *Process) Routes(mux *http.ServeMux) {
 	p.planRoutes(mux)
 }
 
-// Handler serves all that the process tells to who sends the token (empty: to callers of this host), and its health to
-// anyone.
+// Handler serves the process's state to callers with the token (if it is empty, to callers on this host), and its
+// health to any caller.
 func (p *Process) Handler(token string) http.Handler {
 	mux := http.NewServeMux()
 	p.Routes(mux)
 
-	// The pprof package registers itself on the default mux, which asks for no token: ours does.
+	// The pprof package registers itself on the default mux, which demands no token; this one does.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -153,7 +154,7 @@ func (p *Process) writeSessions(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if s := p.sessions.Load(); s != nil {
-		_ = (*s).WriteStatus(w) // whoever asked has gone
+		_ = (*s).WriteStatus(w) // the caller has gone
 		return
 	}
 	_, _ = io.WriteString(w, `{"applications":[]}`+"\n")

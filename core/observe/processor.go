@@ -14,14 +14,14 @@ import (
 var descProcessorWait = prometheus.NewDesc("downbeat_processor_wait_seconds_total",
 	"Time that this process's threads were ready to run and had no processor.", nil, nil)
 
-// processorWaits collects for how long threads of this process were ready to run and had no processor, as Linux counts it for each
-// thread (schedstat in proc(5)); reading it needs no privileges. Elsewhere there is nothing to collect.
+// processorWaits collects how long threads of this process were runnable without a processor, as Linux counts it per
+// thread (schedstat in proc(5)). Reading it needs no privileges. On other systems it collects nothing.
 type processorWaits struct {
 	tasks string // the directory of the process's threads
 
 	mu    sync.Mutex
-	last  map[string]time.Duration // by thread, at the look before
-	total time.Duration            // also of threads that have ended, up to the last look at them
+	last  map[string]time.Duration // by thread, at the previous look
+	total time.Duration            // including threads that have ended, up to the last look at them
 }
 
 func newProcessorWaits() *processorWaits { return &processorWaits{tasks: "/proc/self/task"} }
@@ -36,7 +36,7 @@ func (w *processorWaits) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// lookAgain adds what the threads have waited since the look before; false where the kernel does not tell.
+// lookAgain adds the threads' waits since the previous look; false if the kernel does not report them.
 func (w *processorWaits) lookAgain() (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,11 +59,11 @@ func (w *processorWaits) lookAgain() (time.Duration, bool) {
 		return 0, false
 	}
 
-	// A thread that has ended since counts with what it had waited at the look before.
+	// A thread that has ended counts with its wait at the previous look.
 	for thread, waited := range now {
 		before := w.last[thread]
 		if waited < before {
-			before = 0 // another thread has the number of one that ended
+			before = 0 // the thread's number was reused
 		}
 		w.total += waited - before
 	}
@@ -71,7 +71,7 @@ func (w *processorWaits) lookAgain() (time.Duration, bool) {
 	return w.total, true
 }
 
-// parseSchedstat reads how long a thread waited: the second of three numbers, in ns.
+// parseSchedstat returns a thread's wait: the second of three numbers, in ns.
 func parseSchedstat(text []byte) (time.Duration, bool) {
 	fields := bytes.Fields(text)
 	if len(fields) < 2 {

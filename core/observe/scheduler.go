@@ -10,39 +10,42 @@ import (
 	"downbeat.dev/core/engine"
 )
 
-// Engine is what a Scheduler looks at: an *engine.Engine. Each call takes locks that requests are scheduled under.
+// Engine is the engine that a Scheduler observes; *engine.Engine implements it. Each call takes locks of the request
+// path.
 type Engine interface {
 	Stats() engine.Stats
 	Explain() (engine.Explanation, error)
 }
 
-// tick is the time between two looks. Between looks that readers ask for lies freshEvery at least, whatever they do.
+// tick is the interval between looks. Looks on request are at least freshEvery apart.
 const (
 	tick       = 250 * time.Millisecond
 	freshEvery = 10 * time.Millisecond
 )
 
-// busySpan is the least time that a GPU's busy fraction is of: over one tick a single long batch would make it look busy.
+// busySpan is the shortest time over which a GPU's busy fraction is measured: over one tick a single long batch would
+// look like a busy GPU.
 const busySpan = time.Second
 
-// Snapshot is what one look at an engine has found. It is shared by its readers, who must not change it.
+// Snapshot is the state of an engine at one moment. Its readers share it and must not change it.
 type Snapshot struct {
 	engine.Stats
-	Busy map[uint32]float64 // part of the last second that a GPU spent on batches, by its id
+	Busy map[uint32]float64 // share of the last second that a GPU spent on batches, by its id
 }
 
-// Scheduler looks at an engine every 250 ms, for all who want to know of it. Its methods may be called from any goroutine.
+// Scheduler takes a snapshot of an engine every 250 ms, for all readers. Its methods may be called from any
+// goroutine.
 type Scheduler struct {
 	engine Engine
 	latest atomic.Pointer[Snapshot]
 	looks  *shared[*Snapshot]
 	whys   *shared[explained]
 	depth  *prometheus.HistogramVec
-	told   []engine.ModelStats // that depth has series of; its own goroutine's
+	told   []engine.ModelStats // models with series in depth; owned by its goroutine
 
-	// What busy fractions are measured from. One look is under way at a time, and guards them.
+	// The base of the busy fractions. Only one look runs at a time, and guards it.
 	before map[uint32]int64 // busy time of each GPU
-	at     time.Duration    // of the engine's clock, when it was
+	at     time.Duration    // time of that look on the engine's clock
 	busy   map[uint32]float64
 
 	closing chan struct{}
@@ -54,14 +57,14 @@ type explained struct {
 	err         error
 }
 
-// Watch looks at an engine from now on, until Close.
+// Watch takes snapshots of an engine until Close.
 func Watch(e Engine) *Scheduler {
 	s := newScheduler(e)
 	s.running.Go(s.runTicks)
 	return s
 }
 
-// newScheduler has looked once, so that there is always a snapshot.
+// newScheduler takes the first snapshot, so that there is always one.
 func newScheduler(e Engine) *Scheduler {
 	s := &Scheduler{engine: e, closing: make(chan struct{}), busy: map[uint32]float64{},
 		depth: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_queue_depth",
@@ -75,22 +78,22 @@ func newScheduler(e Engine) *Scheduler {
 	return s
 }
 
-// Close ends the looks. The engine may be closed afterwards.
+// Close ends the snapshots. The engine may be closed afterwards.
 func (s *Scheduler) Close() error {
 	close(s.closing)
 	s.running.Wait()
 	return nil
 }
 
-// Latest returns what the latest look found. It is seldom older than 250 ms, and costs the engine nothing.
+// Latest returns the latest snapshot. It is seldom older than 250 ms, and costs the engine nothing.
 func (s *Scheduler) Latest() *Snapshot { return s.latest.Load() }
 
-// Fresh returns what a look found that began after the call: it counts whatever had ended by then. All who call while a
-// look is under way share the next one, and a look begins 10 ms after the one before at the earliest; Fresh waits for it.
+// Fresh returns a snapshot that began after the call, so it includes everything that had ended by then. All callers
+// during a look share the next one. A look begins at the earliest 10 ms after the previous one; Fresh waits for it.
 func (s *Scheduler) Fresh() *Snapshot { return s.looks.freshValue() }
 
-// Explain returns what the engine says of its prices, accuracies and drops, shared as Fresh is. The error is
-// engine.ErrClosed.
+// Explain returns the engine's explanation of its prices, accuracies and drops, shared like Fresh's snapshots. The
+// error is engine.ErrClosed.
 func (s *Scheduler) Explain() (engine.Explanation, error) {
 	x := s.whys.freshValue()
 	return x.explanation, x.err
@@ -109,14 +112,14 @@ func (s *Scheduler) runTicks() {
 	}
 }
 
-// look takes a snapshot and makes it the latest. The engine's locks are taken once each.
+// look takes a snapshot and makes it the latest. It takes each of the engine's locks once.
 func (s *Scheduler) look() *Snapshot {
 	found := &Snapshot{Stats: s.engine.Stats()}
 	if passed := time.Duration(found.Now) - s.at; passed >= busySpan || s.at == 0 {
 		s.measureBusy(&found.Stats, passed)
 	}
 
-	// The map is replaced and never written to, so that snapshots may share it.
+	// The map is replaced and never written to, so snapshots may share it.
 	found.Busy = s.busy
 	s.latest.Store(found)
 	return found
@@ -128,7 +131,7 @@ func (s *Scheduler) measureBusy(now *engine.Stats, passed time.Duration) {
 	for _, g := range now.GPUs {
 		before[g.ID] = g.Busy
 
-		// A GPU that has just come has no time before to compare with.
+		// A new GPU has no earlier time to compare with.
 		if b, ok := s.before[g.ID]; ok && passed > 0 {
 			busy[g.ID] = min(1, max(0, float64(g.Busy-b)/float64(passed)))
 		}
@@ -136,8 +139,8 @@ func (s *Scheduler) measureBusy(now *engine.Stats, passed time.Duration) {
 	s.before, s.busy, s.at = before, busy, time.Duration(now.Now)
 }
 
-// observeDepths looks and notes how deep queues are. It is for ticks alone: looks that readers ask for would make the
-// depths' times uneven.
+// observeDepths takes a snapshot and records the queue depths. Only ticks call it, because looks on request are not
+// evenly spaced.
 func (s *Scheduler) observeDepths() {
 	type version struct{ name, version string }
 	found := s.looks.freshValue()
@@ -147,7 +150,7 @@ func (s *Scheduler) observeDepths() {
 		s.depth.WithLabelValues(m.Name, m.Version).Observe(float64(m.Queued))
 	}
 
-	// The histogram of a model that the engine has forgotten would be told for ever.
+	// Otherwise the histogram of a model that the engine has forgotten would be exported for ever.
 	for _, m := range s.told {
 		if !known[version{m.Name, m.Version}] {
 			s.depth.DeleteLabelValues(m.Name, m.Version)

@@ -1,6 +1,5 @@
-// Package profile models how long a batch takes: ℓ(b) = αb + β (Symphony §3.1), fitted from
-// measurements or taken from a table of measured sizes, and holds the published model zoos. It
-// knows nothing of time or queues.
+// Package profile models the latency of a batch: ℓ(b) = αb + β (Symphony §3.1), fitted to measurements or taken from
+// a table of measured sizes. It also holds the published model zoos. It knows nothing of time or queues.
 //
 // A Profile is immutable after New or Linear and safe for concurrent use.
 package profile
@@ -22,7 +21,7 @@ const LatencyLimit = time.Hour
 // Profile is the execution latency of one model on one kind of GPU.
 type Profile struct {
 	table []time.Duration // table[b-1] = ℓ(b), strictly positive, non-decreasing
-	slope time.Duration   // what one request more costs beyond the table, ≥ 0
+	slope time.Duration   // the cost of one more request beyond the table, ≥ 0
 }
 
 // New builds a profile from ℓ(1)…ℓ(n). It copies the table, and refuses an empty one, one longer
@@ -44,7 +43,7 @@ func New(table []time.Duration) (*Profile, error) {
 		}
 	}
 
-	// Beyond the table one request more costs what the table's last one did.
+	// Beyond the table one more request costs as much as the table's last one.
 	p := &Profile{table: slices.Clone(table)}
 	if n := len(table); n > 1 {
 		p.slope = table[n-1] - table[n-2]
@@ -75,7 +74,7 @@ func Linear(alpha, beta time.Duration, batchMax int) (*Profile, error) {
 		return nil, err
 	}
 
-	// From a table of one entry New would take α + β for the slope.
+	// From a table of one entry New would take α + β as the slope.
 	p.slope = alpha
 	return p, nil
 }
@@ -83,14 +82,14 @@ func Linear(alpha, beta time.Duration, batchMax int) (*Profile, error) {
 // Table returns a copy of ℓ(1)…ℓ(n); n is at most Max.
 func (p *Profile) Table(n int) []time.Duration { return slices.Clone(p.table[:n]) }
 
-// Has says whether the profile was built from a table.
+// Has reports whether the profile was built from this table.
 func (p *Profile) Has(table []time.Duration) bool { return slices.Equal(p.table, table) }
 
 // Max returns the largest batch of the table.
 func (p *Profile) Max() int { return len(p.table) }
 
-// Exec returns ℓ(b). Beyond Max it extends by the last slope, so that a scheduler may ask for
-// ℓ(b+1) at the limit; b < 1 counts as 1.
+// Exec returns ℓ(b). Beyond Max it extends by the last slope, so that a scheduler may ask for ℓ(b+1) at the limit; b
+// < 1 counts as 1.
 func (p *Profile) Exec(b int) time.Duration {
 	switch n := len(p.table); {
 	case b < 1:
@@ -102,7 +101,7 @@ func (p *Profile) Exec(b int) time.Duration {
 	}
 }
 
-// BatchMax returns the largest batch with ℓ(b) ≤ d: 0 when none, at most Max.
+// BatchMax returns the largest batch with ℓ(b) ≤ d; 0 if there is none, at most Max.
 func (p *Profile) BatchMax(d time.Duration) int {
 	return sort.Search(len(p.table), func(i int) bool { return p.table[i] > d })
 }
@@ -113,9 +112,9 @@ type Line struct {
 	R2          float64 // share of the variance explained, at most 1
 }
 
-// Fit finds the least-squares line through measured latencies: latency[i] was measured at batch
-// size size[i]. It needs two different sizes and refuses a line that falls; a negative Beta (weak
-// batching and noise) becomes 0 with Alpha fitted through the origin.
+// Fit finds the least-squares line through measured latencies: latency[i] was measured at batch size size[i]. It
+// needs two different sizes and refuses a falling line. A negative Beta, from weak batching and noise, becomes 0,
+// with Alpha fitted through the origin.
 func Fit(size []int, latency []time.Duration) (Line, error) {
 	if len(size) != len(latency) {
 		return Line{}, fmt.Errorf("profile: %d sizes and %d latencies, want as many", len(size), len(latency))
@@ -131,7 +130,7 @@ func Fit(size []int, latency []time.Duration) (Line, error) {
 		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
 	}
 
-	// The sum of squared distances from the mean, times n: it is 0 when all sizes are one.
+	// The sum of squared distances from the mean, times n; 0 if all sizes are equal.
 	den := n*sxx - sx*sx
 	if n < 2 || den <= 0 {
 		return Line{}, fmt.Errorf("profile: %d measurements of one size, want at least two sizes", len(size))
@@ -140,7 +139,7 @@ func Fit(size []int, latency []time.Duration) (Line, error) {
 	alpha := (n*sxy - sx*sy) / den
 	beta := (sy - alpha*sx) / n
 
-	// A line that begins below 0 is fitted again through the origin.
+	// A line with a negative intercept is fitted again through the origin.
 	if beta < 0 {
 		alpha, beta = sxy/sxx, 0
 	}
@@ -162,7 +161,7 @@ func r2(size []int, latency []time.Duration, alpha, beta, mean float64) float64 
 		tot += (y - mean) * (y - mean)
 	}
 
-	// Latencies that are all equal leave nothing to explain.
+	// Equal latencies have no variance to explain.
 	if tot == 0 {
 		return 0
 	}

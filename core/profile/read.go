@@ -17,8 +17,8 @@ type Entry struct {
 	SLO         time.Duration
 }
 
-// Profile builds the entry's ℓ(b), with the largest batch that fits in its SLO as the maximum.
-// An SLO shorter than ℓ(1) is refused.
+// Profile builds the entry's ℓ(b). Its maximum is the largest batch that fits in the SLO. An SLO shorter than ℓ(1) is
+// refused.
 func (e Entry) Profile() (*Profile, error) {
 	if e.Alpha <= 0 {
 		return nil, fmt.Errorf("profile: model %s: alpha = %v, want more than 0", e.Name, e.Alpha)
@@ -38,7 +38,7 @@ func (e Entry) Profile() (*Profile, error) {
 // Ratio returns β/α, the strength of the batching effect.
 func (e Entry) Ratio() float64 { return float64(e.Beta) / float64(e.Alpha) }
 
-// entriesMax bounds what a file can make us hold.
+// entriesMax bounds the memory that a file can claim.
 const entriesMax = 1 << 20
 
 var csvHeader = []string{"model", "alpha_ms", "beta_ms", "slo_ms"}

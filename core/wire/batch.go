@@ -11,8 +11,8 @@ const (
 	itemBytes    = 16 + descriptorBytes
 	doneBytes    = 48 // batch, gpu, fetch, wait, exec, free in, failure count
 	failureBytes = 5
-	// The model's index takes the low bits of its field, since a backend has at most ModelsMax, and Answer the others:
-	// a batch that a peer of an earlier version may get has the bytes that it had there.
+	// The model's index takes the low bits of its field, as a backend has at most ModelsMax models; Answer takes the
+	// other bits. A peer of an earlier version gets no Answer, so its bytes are unchanged.
 	answerShift = 12
 )
 
@@ -22,7 +22,7 @@ func AppendExecutes(dst []byte, m []Execute) []byte {
 		at, n := len(dst), 0
 		dst = growBytes(dst, HeaderBytes)
 
-		// A frame stays near a megabyte: a reader awaits it whole before its first batch starts.
+		// A frame stays near a megabyte, because a reader needs all of it before its first batch starts.
 		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
 			dst = appendExecute(dst, &m[n])
 			n++
@@ -34,7 +34,7 @@ func AppendExecutes(dst []byte, m []Execute) []byte {
 }
 
 func appendExecute(dst []byte, m *Execute) []byte {
-	// The engine forms no larger batch, so this is a mistake of ours and not a peer's input.
+	// The engine forms no larger batch, so this is our mistake and not a peer's input.
 	if len(m.Items) > ProfileMax {
 		panic(fmt.Sprintf("wire: a batch of %d requests, at most %d", len(m.Items), ProfileMax))
 	}
@@ -60,7 +60,7 @@ func appendExecute(dst []byte, m *Execute) []byte {
 }
 
 func putItem(b []byte, m *Item) {
-	// One check of the bounds here spares the compiler one for each field.
+	// One bounds check here saves one per field.
 	_ = b[itemBytes-1]
 	le.PutUint64(b, m.ID)
 	le.PutUint32(b[8:], m.Frontend)
@@ -77,8 +77,7 @@ func DecodeExecutes(dst []Execute, f Frame) ([]Execute, error) {
 	dst = resize(dst, f.Count)
 	b := f.Body
 	for i := range dst {
-		// A batch says how many items it has, so where the next one begins is known only when this one is
-		// read.
+		// The position of the next batch follows from the number of items of this one.
 		n, err := decodeExecute(b, &dst[i])
 		if err != nil {
 			return dst[:0], fmt.Errorf("execute %d: %w", i, err)
@@ -100,7 +99,7 @@ func decodeExecute(b []byte, m *Execute) (int, error) {
 	n := le.Uint32(b[32:])
 	b = b[executeBytes:]
 
-	// The count comes from a peer: memory is only taken for items whose bytes have arrived.
+	// The count comes from a peer: allocate only for items whose bytes have arrived.
 	if n > ProfileMax {
 		return 0, fmt.Errorf("%w: %d items, at most %d", ErrLimit, n, ProfileMax)
 	}
@@ -138,7 +137,7 @@ func AppendDones(dst []byte, m []Done) []byte {
 	return dst
 }
 
-// failureUntold is the bit of a failure's reason that says Untold.
+// failureUntold is the bit of a failure's reason that means Untold.
 const failureUntold = 1 << 7
 
 func appendDone(dst []byte, m *Done) []byte {
@@ -163,7 +162,7 @@ func appendDone(dst []byte, m *Done) []byte {
 	for _, f := range m.Failures {
 		le.PutUint32(b, f.Index)
 		b[4] = byte(f.Reason)
-		// The reasons are few, so their byte has a bit to spare.
+		// Reasons are below 128, so their byte has a free bit.
 		if f.Untold {
 			b[4] |= failureUntold
 		}

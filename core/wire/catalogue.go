@@ -61,10 +61,10 @@ func DecodePeers(dst []Peer, f Frame) ([]Peer, error) {
 	})
 }
 
-// readNode reads a node's number, which a descriptor has to have room for.
+// readNode reads a node's number and checks that it fits a descriptor.
 func (d *decoder) readNode() uint32 {
 	n := d.u32()
-	// A scheduler of before protocol 9 may give away one more: see model.Composed.
+	// A scheduler before protocol 9 may assign one more: see model.Composed.
 	if n > model.Composed {
 		d.keepError(fmt.Errorf("%w: node %d, at most %d", ErrLimit, n, model.NodesMax))
 	}
@@ -85,7 +85,7 @@ func (e *encoder) putModel(m *model.Info) {
 	e.putTensors("inputs of "+m.Name, m.Inputs)
 	e.putTensors("outputs of "+m.Name, m.Outputs)
 
-	// Fields of later versions stand at the end, so that an earlier peer's model is a prefix of this one.
+	// Fields of later versions come last, so an earlier peer's model is a prefix of this one.
 	if e.version >= 5 {
 		e.bool(m.SLOBinds)
 		e.putSmall("priority of "+m.Name, int(m.Priority), 255)
@@ -105,7 +105,7 @@ func (e *encoder) putModel(m *model.Info) {
 	}
 }
 
-// familyOf writes what a model is within a family, or what a family consists of.
+// familyOf writes a model's place within a family, or a family's members.
 func (e *encoder) familyOf(m *model.Info) {
 	e.text("family of "+m.Name, m.Family, NameBytesMax)
 	e.text("variant of "+m.Name, m.Variant, NameBytesMax)

@@ -6,25 +6,25 @@ import (
 	"unicode/utf8"
 )
 
-// encoder writes one frame of messages that vary in size. The first error sticks.
+// encoder writes one frame of messages of varying size. The first error is kept.
 type encoder struct {
 	b       []byte
 	at      int // where the frame's header starts
 	t       Type
-	version uint16 // that the frame is for
+	version uint16 // the protocol version of the receiver
 	err     error
 }
 
 func beginFrame(dst []byte, t Type) encoder { return beginFrameAs(dst, t, Version) }
 
-// beginFrameAs begins a frame for a peer that knows no later version.
+// beginFrameAs starts a frame for a peer of a protocol version.
 func beginFrameAs(dst []byte, t Type, version uint16) encoder {
-	// The header is left empty: its length and count are known only in endFrame.
+	// endFrame fills in the header, when length and count are known.
 	return encoder{b: growBytes(dst, HeaderBytes), at: len(dst), t: t, version: version}
 }
 
-// appendVaried appends frames that carry m, messages of which put writes each in as many bytes as it takes. A frame
-// ends when it is long, or full.
+// appendVaried appends frames that carry m; put encodes one message of any size. A frame ends when it is long or
+// full.
 func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*encoder, *T)) ([]byte, error) {
 	for len(m) > 0 {
 		e := beginFrameAs(dst, t, version)
@@ -43,9 +43,9 @@ func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*en
 	return dst, nil
 }
 
-// decodeVaried appends to dst the messages of f, as get reads each.
+// decodeVaried appends the messages of f to dst; get decodes one.
 func decodeVaried[T any](dst []T, f Frame, t Type, get func(*decoder, *T)) ([]T, error) {
-	// A varied message's size is not known before it is read, so dst grows message by message.
+	// A message's size is known only after it is read, so dst grows message by message.
 	d := openFrame(f, t, false)
 	if d.err != nil {
 		return dst, d.err
@@ -67,7 +67,7 @@ func (e *encoder) endFrame(count int) ([]byte, error) {
 		e.err = fmt.Errorf("%w: %d bytes, at most %d", ErrLimit, len(e.b)-e.at-HeaderBytes, FrameBytesMax)
 	}
 
-	// A frame that cannot be sent leaves nothing behind: the caller may go on with what dst held before.
+	// A frame that cannot be sent leaves nothing behind: dst is as before.
 	if e.err != nil {
 		return e.b[:e.at], fmt.Errorf("encode %v: %w", e.t, e.err)
 	}
@@ -102,7 +102,7 @@ func (d *decoder) readShare(what string) float64 {
 
 // text writes a u16 length and the bytes.
 func (e *encoder) text(what, s string, most int) {
-	// gRPC and JSON, which hand names on, take UTF-8 only.
+	// gRPC and JSON, which pass names on, accept only UTF-8.
 	if !utf8.ValidString(s) {
 		e.keepError(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
 		return
@@ -112,7 +112,7 @@ func (e *encoder) text(what, s string, most int) {
 	e.b = append(e.b, s...)
 }
 
-// putCount writes a u16 count of what follows; putSmall a u8.
+// putCount writes a u16 count; putSmall a u8.
 func (e *encoder) putCount(what string, n, most int) {
 	e.checkLimit(what, n, most)
 	e.u16(uint16(n))
@@ -124,7 +124,7 @@ func (e *encoder) putSmall(what string, n, most int) {
 }
 
 func (e *encoder) checkLimit(what string, n, most int) {
-	// What is checked here the peer's decoder would refuse, and close the link for it.
+	// The peer's decoder would refuse a larger count and close the link.
 	if n > most {
 		e.keepError(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
 	}
@@ -137,7 +137,7 @@ func (e *encoder) keepError(err error) {
 	}
 }
 
-// decoder reads one frame's body. The first error sticks and every later read returns zero.
+// decoder reads one frame's body. The first error is kept, and every later read returns zero.
 type decoder struct {
 	b       []byte
 	t       Type
@@ -145,7 +145,7 @@ type decoder struct {
 	err     error
 }
 
-// hasFieldsOf tells whether the frame's version has what came with a version.
+// hasFieldsOf reports whether the frame's version has the fields of a version.
 func (d *decoder) hasFieldsOf(version uint8) bool { return d.version == 0 || d.version >= version }
 
 func openFrame(f Frame, t Type, one bool) decoder {
@@ -227,8 +227,8 @@ func (d *decoder) text(what string, most int) string {
 	return string(b)
 }
 
-// readCount reads a u16 count of elements of at least size bytes each; readSmall a u8. It refuses a count
-// that is over the limit or that the remaining bytes cannot hold, so that callers may allocate.
+// readCount reads a u16 count of elements of at least size bytes each; readSmall a u8. It refuses a count over the
+// limit or more than the remaining bytes can hold, so that callers may allocate.
 func (d *decoder) readCount(what string, most, size int) int {
 	return d.checkCount(what, int(d.u16()), most, size)
 }
@@ -247,7 +247,7 @@ func (d *decoder) checkCount(what string, n, most, size int) int {
 		return 0
 	}
 
-	// The elements cannot be there in full, so the caller must not allocate for them.
+	// Not all elements can be there, so the caller must not allocate for them.
 	if n*size > len(d.b) {
 		d.keepError(fmt.Errorf("%w: %s: %d do not fit into %d bytes", ErrMalformed, what, n, len(d.b)))
 		return 0

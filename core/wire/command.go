@@ -6,19 +6,19 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// The messages by which a client of a gateway controls what backends have loaded. They came with version 5. A frontend's
-// command goes to every backend; the scheduler sends the frontend one answer once all of them have answered.
+// Messages by which a gateway's client controls which models backends load, since version 5. A frontend's command
+// goes to every backend; the scheduler sends one answer once all of them have answered.
 
-// CommandOp is what a ModelCommand asks for.
+// CommandOp is the operation of a ModelCommand.
 type CommandOp uint8
 
 // The operations.
 const (
-	LoadModel     CommandOp = 1 + iota // the versions that the policy serves, as the files are now; others are unloaded
+	LoadModel     CommandOp = 1 + iota // load the versions that the policy selects, from the present files; unload others
 	UnloadModel                        // every version
-	AddShape                           // one more shape class of a model whose dimensions are variable or inputs optional
-	TeachModel                         // samples of what it is asked, with the truth, to learn from; since version 8
-	RollBackModel                      // an earlier version's weights are in force again, under a new number; since version 8
+	AddShape                           // load one more shape class of a model with variable dimensions or optional inputs
+	TeachModel                         // learn from samples of requests with their true classes; since version 8
+	RollBackModel                      // restore an earlier version's weights, under a new number; since version 8
 	commandOpEnd
 )
 
@@ -30,29 +30,29 @@ func (o CommandOp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// ModelCommand asks backends to change what they have loaded. Frontend → scheduler → backends.
+// ModelCommand asks backends to change their loaded models. Frontend → scheduler → backends.
 type ModelCommand struct {
 	Number   uint64 // the sender's; the answer repeats it
 	Op       CommandOp
-	Frontend uint32 // whose memory Payload names; set by the scheduler
+	Frontend uint32 // the frontend whose memory Payload names; set by the scheduler
 	Model    string
 	Version  string // of AddShape and RollBackModel
-	Shape    string // of AddShape: the class, as model.Info.ClassOf names it
-	// Payload is where the frontend has what takes the place of the repository's files, as texts (model.AppendText):
-	// the config.pbtxt, then the path and the content of each file. No bytes: the repository's files are meant. Of
-	// TeachModel it is the samples: of each its class as u32, then the input.
+	Shape    string // of AddShape: the class, as returned by model.Info.ClassOf
+	// Payload locates, in the frontend's memory, files that replace the repository's. They are packed as texts
+	// (model.AppendText): the config.pbtxt, then the path and the content of each file. If it is empty, the
+	// repository's files are used. For TeachModel it is the samples: for each its class as u32, then the input.
 	Payload model.Descriptor
 }
 
-// AnswerCode is how a command ended.
+// AnswerCode is the result of a command.
 type AnswerCode uint8
 
-// The codes. Of the answers of several backends the worst holds; Unknown is the worst only if all say it.
+// The codes. The worst of several backends' codes is reported; Unknown only if all backends report it.
 const (
 	CommandDone    AnswerCode = iota
 	CommandUnknown            // there is no such model
-	CommandRefused            // the backend's mode of model control does not allow it, or too many commands wait
-	CommandFailed             // the model could not be read or loaded; what was loaded before is still served
+	CommandRefused            // the backend's mode of model control forbids it, or too many commands are waiting
+	CommandFailed             // the model could not be read or loaded; the previous one is still served
 	CommandLost               // a backend was lost, or none is connected
 	answerCodeEnd
 )
@@ -61,7 +61,7 @@ const (
 type ModelAnswer struct {
 	Number uint64
 	Code   AnswerCode
-	Text   string // why; empty if it was done
+	Text   string // the reason; empty if it was done
 }
 
 const (
@@ -88,9 +88,9 @@ func AppendModelCommands(dst []byte, m []ModelCommand) ([]byte, error) {
 // DecodeModelCommands decodes f into fresh memory: commands are rare.
 func DecodeModelCommands(f Frame) ([]ModelCommand, error) {
 	return decodeVaried(nil, f, TypeModelCommand, func(d *decoder, c *ModelCommand) {
-		// Go evaluates these calls from left to right, which is the order of the fields.
+		// Go evaluates these calls from left to right, the order of the fields.
 		c.Number, c.Op, c.Frontend = d.u64(), CommandOp(d.u8()), d.u32()
-		// After an earlier error every read is 0, which would look like an unknown operation.
+		// After an error every read is 0, which would look like an unknown operation.
 		if d.err == nil && (c.Op == 0 || c.Op >= commandOpEnd) {
 			d.keepError(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, c.Op, commandOpEnd-1))
 		}
@@ -123,8 +123,8 @@ func DecodeModelAnswers(f Frame) ([]ModelAnswer, error) {
 	})
 }
 
-// Unserved are the models of a backend's repository that it does not serve now, each with its Reason: it takes the place
-// of BackendHello.Failed and of earlier ones. Backend → scheduler.
+// Unserved lists the models of a backend's repository that it does not serve now, each with its Reason. It replaces
+// BackendHello.Failed and earlier lists. Backend → scheduler.
 type Unserved struct{ Models []model.Info }
 
 // AppendUnserved appends a frame carrying u.
@@ -143,7 +143,7 @@ func appendUnserved(dst []byte, u Unserved, version uint16) ([]byte, error) {
 func DecodeUnserved(f Frame) (u Unserved, err error) {
 	d := openFrame(f, TypeUnserved, true)
 
-	// The count was checked against the bytes that are left, so a short frame cannot ask for much memory.
+	// The count was checked against the remaining bytes, so a short frame cannot cause a large allocation.
 	if n := d.readCount("models that are not served", ModelsMax, modelBytesMin); n > 0 {
 		u.Models = make([]model.Info, n)
 	}

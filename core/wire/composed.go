@@ -9,33 +9,34 @@ import (
 const (
 	composedHeadBytes = 12
 	releaseBytes      = 16
-	composedMark      = 0x70_6d_6f_63 // "comp": a table that some other input's bytes are taken for is refused
+	composedMark      = 0x70_6d_6f_63 // "comp": recognises a table, so that other bytes are refused
 	releaseMark       = 0x65_65_72_66 // "free"
 
 	// PartsMax bounds the inputs of a composed request, and the outputs that a backend is asked to hold.
 	PartsMax = 32
 )
 
-// Composed is the table that a composed input (model.Composed) begins with: where each of the model's inputs lies.
+// Composed is the table at the start of a composed input (model.Composed): it locates each of the model's inputs.
 //
-// Layout, little-endian: u32 mark, u16 parts, u16 lease in units of 16 ms, u32 outputs to hold, and a descriptor for each part.
+// Layout, little-endian: u32 mark, u16 parts, u16 lease in units of 16 ms, u32 outputs to hold, and a descriptor for
+// each part.
 type Composed struct {
-	// Parts are the model's inputs, in their order. A descriptor that names no node has key 0 and lies in the frontend's buffer
-	// itself, so many bytes behind its begin.
+	// Parts are the model's inputs, in order. A descriptor without a node has key 0: its offset counts from the start
+	// of the frontend's buffer.
 	Parts []model.Descriptor
-	// Hold has a bit for each output that the backend is to offer instead of sending it, if it can.
+	// Hold has a bit for each output that the backend should keep and offer instead of sending it, if it can.
 	Hold uint32
-	// Lease is how long, in ms: then the backend gives it up. At most a little over 17 minutes, of which backends grant less.
+	// Lease is how long the backend holds outputs, in ms; at most a little over 17 minutes, and backends grant less.
 	Lease uint32
 }
 
-// leaseUnit is what a lease is counted in, in ms.
+// leaseUnit is the unit of a lease, in ms.
 const leaseUnit = 16
 
-// ComposedBytes is the size of a table with so many parts.
+// ComposedBytes is the size of a table.
 func ComposedBytes(parts int) int { return composedHeadBytes + parts*descriptorBytes }
 
-// Append appends the table. More than PartsMax parts are a mistake of the caller's.
+// Append appends the table. More than PartsMax parts are an error of the caller.
 func (c *Composed) Append(dst []byte) []byte {
 	if len(c.Parts) > PartsMax {
 		panic(fmt.Sprintf("wire: a composed input of %d parts, at most %d", len(c.Parts), PartsMax))
@@ -47,7 +48,7 @@ func (c *Composed) Append(dst []byte) []byte {
 	return AppendDescriptors(dst, c.Parts)
 }
 
-// DecodeComposed reads a table that has to have so many parts, into c.Parts's memory.
+// DecodeComposed reads a table with the given number of parts, reusing c.Parts's memory.
 func (c *Composed) DecodeComposed(b []byte, parts int) error {
 	if len(b) != ComposedBytes(parts) || le.Uint32(b) != composedMark {
 		return fmt.Errorf("%w: no table of a composed input of %d parts", ErrMalformed, parts)
@@ -74,8 +75,8 @@ func AppendDescriptors(dst []byte, all []model.Descriptor) []byte {
 	return dst
 }
 
-// DecodeHeld splits the body of a result some of whose outputs its backend holds: a descriptor for each of the model's outputs, and
-// then, one after another, those whose key is 0.
+// DecodeHeld splits the body of a result that has held outputs: a descriptor for each of the model's outputs,
+// followed by the outputs whose key is 0.
 func DecodeHeld(body []byte, outputs int) ([]model.Descriptor, []byte, error) {
 	if outputs > PartsMax || len(body) < outputs*descriptorBytes {
 		return nil, nil, fmt.Errorf("%w: a held result of %d bytes for %d outputs, at most %d", ErrMalformed, len(body), outputs, PartsMax)
@@ -87,11 +88,11 @@ func DecodeHeld(body []byte, outputs int) ([]model.Descriptor, []byte, error) {
 	return all, body[outputs*descriptorBytes:], nil
 }
 
-// Release tells the backend that holds a row's outputs that nobody reads them any more. Frontend → backend, on the data plane.
+// Release tells the backend that nobody reads a row's held outputs any more. Frontend → backend, on the data plane.
 //
 // Layout, little-endian: u32 mark, u32 offset, u64 key.
 type Release struct {
-	Key    uint64 // of the row's first output that is held
+	Key    uint64 // of the row's first held output
 	Offset uint32 // likewise, as its node knows it
 }
 

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Type names what a frame carries.
+// Type is the type of a frame's messages.
 type Type uint8
 
 // The frame types. Numbers are part of the protocol.
@@ -59,8 +59,8 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// Limits on what a peer may make us hold. An encoder never exceeds them; a decoder refuses what does,
-// before it allocates.
+// Limits on the memory that a peer may claim. An encoder never exceeds them; a decoder refuses larger values before
+// it allocates.
 const (
 	HeaderBytes    = 8
 	FrameBytesMax  = 16 << 20 // one frame's body
@@ -77,14 +77,14 @@ const (
 	frameBytesSoft = 1 << 20
 )
 
-// Errors that decoding ends in, wrapped with the frame type and what was wrong.
+// Errors of decoding, wrapped with the frame type and the cause.
 var (
 	ErrMalformed = errors.New("malformed frame")
 	ErrLimit     = errors.New("over the protocol's limit")
 	ErrVersion   = errors.New("protocol version mismatch")
 )
 
-// sizeMin is the fewest bytes that one message of each type takes.
+// sizeMin is the least size of one message of each type.
 var sizeMin = [typeEnd]int{
 	TypeFrontendHello: 12, TypeBackendHello: 12, TypeWelcome: welcomeBytes, TypeRefusal: 3,
 	TypeSubmit: submitBytes, TypeCancel: cancelBytes, TypeOutcome: outcomeBytes,
@@ -97,12 +97,12 @@ var sizeMin = [typeEnd]int{
 	TypePlanRecord: planRecordBytesMin,
 }
 
-// Frame is one decoded header and the bytes that follow it: Count messages of one type.
+// Frame is a decoded header and the bytes that follow it: Count messages of one type.
 type Frame struct {
 	Type    Type
 	Count   int
 	Body    []byte
-	Version uint8 // that the peer's header said
+	Version uint8 // from the peer's header
 }
 
 // The header: u32 body length, u8 type, u8 version, u16 count.
@@ -112,8 +112,8 @@ func putHeader(b []byte, t Type, count int) {
 	binary.LittleEndian.PutUint16(b[6:], uint16(count))
 }
 
-// ParseHeader reads a header and checks it against the protocol's limits, so that length bytes may
-// be awaited.
+// ParseHeader reads a header and checks it against the protocol's limits, so that the caller may wait for length
+// bytes.
 func ParseHeader(b []byte) (t Type, count, length int, err error) {
 	if len(b) < HeaderBytes {
 		return 0, 0, 0, fmt.Errorf("%w: header of %d bytes, %d needed", ErrMalformed, len(b), HeaderBytes)
@@ -134,15 +134,14 @@ func ParseHeader(b []byte) (t Type, count, length int, err error) {
 		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes, at most %d", ErrLimit, t, n, FrameBytesMax)
 	}
 
-	// Every message takes some bytes. A count above that would have decoders allocate for nothing.
+	// Every message takes some bytes. A larger count would make decoders allocate for nothing.
 	if count == 0 || count*sizeMin[t] > int(n) {
 		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes cannot hold its %d messages", ErrMalformed, t, n, count)
 	}
 	return t, count, int(n), nil
 }
 
-// Reader splits a byte stream into frames. It keeps one buffer, which grows only as bytes arrive.
-// One goroutine owns it.
+// Reader splits a byte stream into frames. Its one buffer grows only as bytes arrive. One goroutine owns it.
 type Reader struct {
 	src    io.Reader
 	buf    []byte
@@ -151,14 +150,14 @@ type Reader struct {
 
 const (
 	readerBytes     = 64 << 10
-	readerBytesKeep = 1 << 20 // a buffer that one large frame needed is given back above this
+	readerBytesKeep = 1 << 20 // a larger buffer is dropped after the frame that needed it
 )
 
 // NewReader returns a Reader on src.
 func NewReader(src io.Reader) *Reader { return &Reader{src: src, buf: make([]byte, 4<<10)} }
 
-// Next returns the next frame. Its body is valid until the next call. At a clean end it returns
-// io.EOF, within a frame io.ErrUnexpectedEOF.
+// Next returns the next frame. Its body is valid until the next call. It returns io.EOF at a clean end, and
+// io.ErrUnexpectedEOF within a frame.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.fillBuffer(HeaderBytes); err != nil {
 		return Frame{}, err
@@ -173,14 +172,14 @@ func (r *Reader) Next() (Frame, error) {
 		return Frame{}, unexpected(err)
 	}
 
-	// The body's capacity ends with it, so that an append to it cannot write into the next frame.
+	// The body's capacity is limited, so that appending to it cannot overwrite the next frame.
 	f := Frame{Type: t, Count: count, Version: r.buf[r.lo+5], Body: r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+length : r.lo+HeaderBytes+length]}
 	r.lo += HeaderBytes + length
 	return f, nil
 }
 
-// Peek returns the next frame's type and at most n bytes of its body's start, without consuming
-// them, so that a token can be checked before a large hello is read.
+// Peek returns the next frame's type and at most n bytes of its body without consuming them, so that the token can be
+// checked before a large hello is read.
 func (r *Reader) Peek(n int) (Type, []byte, error) {
 	if err := r.fillBuffer(HeaderBytes); err != nil {
 		return 0, nil, err
@@ -191,7 +190,7 @@ func (r *Reader) Peek(n int) (Type, []byte, error) {
 		return t, nil, err
 	}
 
-	// The hello may be shorter than what its reader wants to see.
+	// The hello may be shorter than n.
 	n = min(n, length)
 	if err := r.fillBuffer(HeaderBytes + n); err != nil {
 		return t, nil, unexpected(err)
@@ -208,7 +207,7 @@ func unexpected(err error) error {
 
 // fillBuffer makes at least n unread bytes available.
 func (r *Reader) fillBuffer(n int) error {
-	// Small frames come many to a read: most calls end here.
+	// One read usually brings many small frames, so most calls end here.
 	if r.hi-r.lo >= n {
 		return nil
 	}
@@ -218,14 +217,14 @@ func (r *Reader) fillBuffer(n int) error {
 		r.buf, r.lo, r.hi = make([]byte, readerBytes), 0, 0
 	}
 
-	// What is unread moves to the front, so that the whole frame lies in one piece.
+	// Unread bytes move to the front, so that the whole frame is contiguous.
 	if r.lo > 0 {
 		r.hi = copy(r.buf, r.buf[r.lo:r.hi])
 		r.lo = 0
 	}
 
 	for empty := 0; r.hi < n; {
-		// The buffer doubles only when it is full of what has come: a header alone reserves nothing.
+		// The buffer doubles only when it is full of received bytes: a header alone reserves nothing.
 		if r.hi == len(r.buf) {
 			r.buf = append(r.buf, make([]byte, max(readerBytes, len(r.buf)))...)
 		}
@@ -243,7 +242,7 @@ func (r *Reader) fillBuffer(n int) error {
 			return err
 		}
 
-		// A source may return nothing now and then, but not for ever.
+		// A source may sometimes return nothing, but not for ever.
 		if got > 0 {
 			empty = 0
 		} else if empty++; empty > 100 {

@@ -29,7 +29,7 @@ func DecodeFrontendHello(f Frame) (h FrontendHello, err error) {
 	return h, d.closeFrame()
 }
 
-// HelloPeekBytes is how much of a hello PeekHello may need.
+// HelloPeekBytes is the most bytes of a hello that PeekHello needs.
 const HelloPeekBytes = 2 + 2 + TokenBytesMax
 
 // PeekHello reads the version and the token from the start of a hello's body.
@@ -59,7 +59,7 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 	}
 
 	models := h.Models
-	if version < 5 { // such a peer sends batches of all that it is told of
+	if version < 5 { // such a peer sends batches of all models in the list
 		models = models[:h.loadedEverywhere()]
 	}
 
@@ -90,9 +90,9 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 	return e.endFrame(1)
 }
 
-// loadedEverywhere is how many of the first models every GPU has.
+// loadedEverywhere returns how many of the first models are loaded on every GPU.
 func (h *BackendHello) loadedEverywhere() int {
-	// A peer of version 4 knows models by their place in the list, so only a first part can be told.
+	// A peer of version 4 numbers models by their place in the list, so only a prefix can be sent.
 	n := slices.IndexFunc(h.Models, func(m BackendModel) bool { return slices.Contains(m.Loaded, false) })
 	if n < 0 {
 		return len(h.Models)
@@ -123,7 +123,7 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 		d.backendModel(&h.Models[i])
 	}
 
-	// A backend of an earlier version has every model on every GPU: a nil Loaded says so.
+	// A backend of an earlier version has every model on every GPU, which a nil Loaded means.
 	if d.hasFieldsOf(5) {
 		for i := range h.Models {
 			h.Models[i].Loaded = d.loaded()

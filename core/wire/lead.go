@@ -5,36 +5,36 @@ import (
 	"math"
 )
 
-// The messages by which schedulers of one cluster, and their peers, agree on who leads. They came with
-// version 5; a peer of version 4 has one scheduler and takes it for the leader.
+// Messages by which schedulers of a cluster and their peers agree on the leader, since version 5. A peer of version 4
+// has one scheduler and takes it for the leader.
 
-// Lead tells whether a scheduler leads, and in which epoch. Scheduler → anyone, first after the Welcome
-// and whenever it changes.
+// Lead reports whether a scheduler leads, and in which epoch. Scheduler → any peer, after the Welcome and on every
+// change.
 type Lead struct {
-	Epoch uint64 // of the leader that the scheduler knows of; a higher one is obeyed, a lower one is not
+	Epoch uint64 // of the leader that the scheduler knows of; peers obey the highest
 	Leads bool   // the scheduler itself leads
 	GPUs  uint32 // that are connected to the scheduler
 }
 
-// Follow tells whom a peer obeys. Frontend or backend → each of its schedulers, when it changes.
+// Follow reports whom a peer obeys. Frontend or backend → each of its schedulers, on every change.
 type Follow struct {
 	Epoch uint64 // the highest that the peer has heard of
 	Alive bool   // its link to that epoch's leader is open
 }
 
-// StandbyHello opens the session of a standby with the leader, which tells it what was learned.
+// StandbyHello opens the session of a standby with the leader, which sends it measurements.
 type StandbyHello struct {
 	Version uint16
 	Token   string
 	Name    string
 }
 
-// Learned is what a scheduler has measured of a model. Leader → standby, every second.
+// Learned is a scheduler's measurements of a model. Leader → standby, every second.
 type Learned struct {
 	Model, Version string
 	Rate           float64 // arrivals a second
-	Margin         int64   // ns by which the scheduler begins its batches before it must
-	Overrun        int64   // ns by which batches of the model's GPUs end later than planned
+	Margin         int64   // ns before the last moment at which the scheduler starts its batches
+	Overrun        int64   // ns by which batches on the model's GPUs end later than planned
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 
 // AppendLead appends one Lead.
 func AppendLead(dst []byte, m Lead) []byte {
-	// A fixed size needs no encoder: the bytes are written where they belong.
+	// A message of fixed size needs no encoder.
 	at := len(dst)
 	dst = growBytes(dst, HeaderBytes+leadBytes)
 	putHeader(dst[at:], TypeLead, 1)
@@ -98,7 +98,7 @@ func flag(b byte, what string) (bool, error) {
 	return b == 1, nil
 }
 
-// AppendStandbyHello appends a frame carrying h, version and token first as in every hello.
+// AppendStandbyHello appends a frame carrying h, with version and token first as in every hello.
 func AppendStandbyHello(dst []byte, h *StandbyHello) ([]byte, error) {
 	e := beginFrame(dst, TypeStandbyHello)
 	e.u16(h.Version)
@@ -127,7 +127,7 @@ func AppendLearned(dst []byte, m []Learned) ([]byte, error) {
 	})
 }
 
-// DecodeLearned decodes f. A rate that is no number, or negative, is refused.
+// DecodeLearned decodes f. It refuses a rate that is not a number or negative.
 func DecodeLearned(f Frame) ([]Learned, error) {
 	d := openFrame(f, TypeLearned, false)
 	if d.err != nil {
@@ -143,7 +143,7 @@ func DecodeLearned(f Frame) ([]Learned, error) {
 			break
 		}
 
-		// A standby plans with the rate when it takes over, and a NaN spoils every sum that it enters.
+		// A standby plans with the rate when it takes over, and a NaN would spoil every sum.
 		if !(m.Rate >= 0 && m.Rate <= math.MaxFloat64) {
 			return nil, fmt.Errorf("%w: rate of model %.20q is %v, want 0 or more", ErrMalformed, m.Model, m.Rate)
 		}
@@ -152,8 +152,8 @@ func DecodeLearned(f Frame) ([]Learned, error) {
 	return out, d.closeFrame()
 }
 
-// SetVersion has frames speak an earlier version, for a peer that knows no later one. They must be whole. It returns them,
-// in the same memory unless a message has got fields since.
+// SetVersion converts whole frames to an earlier version, for a peer that knows no later one. It returns them, in the
+// same memory unless a message has gained fields since.
 func SetVersion(frames []byte, version uint16) []byte {
 	out, copied := frames, false
 	for at := 0; at < len(frames); {
@@ -185,10 +185,9 @@ func SetVersion(frames []byte, version uint16) []byte {
 	return out
 }
 
-// downgradeModels appends a frame of this protocol's models for an earlier version. What it decodes was encoded here.
+// downgradeModels appends a frame of models in an earlier version. The frame was encoded by this process.
 func downgradeModels(dst, frame []byte, version uint16) []byte {
-	// To decode and encode again costs time, but only for peers of an earlier version, and lists change
-	// rarely.
+	// Decoding and encoding again takes time, but only for peers of an earlier version, and lists change rarely.
 	f := Frame{Type: TypeModels, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
 	if m, err := DecodeModels(f); err == nil {
 		dst, _ = appendModels(dst, m, version)
@@ -228,9 +227,9 @@ func downgradePeers(dst, frame []byte, version uint16) []byte {
 	return dst
 }
 
-// SetHelloVersion does the same for a hello, whose body says the version, too.
+// SetHelloVersion does the same for a hello, whose body contains the version too.
 func SetHelloVersion(hello []byte, version uint16) []byte {
-	// The body's version is at the same place in every hello: at its beginning.
+	// Every hello's body starts with the version.
 	hello = SetVersion(hello, version)
 	le.PutUint16(hello[HeaderBytes:], version)
 	return hello

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// The messages by which models are loaded on a backend's GPUs and unloaded while it serves. They came with version 5: a
-// peer of version 4 has every model on every GPU, from its hello on.
+// Messages by which models are loaded on a backend's GPUs and unloaded while it serves, since version 5. A peer of
+// version 4 has every model on every GPU from its hello on.
 
-// PlacementOp is what a Placement asks for.
+// PlacementOp is the operation of a Placement.
 type PlacementOp uint8
 
 // The operations.
 const (
-	Load   PlacementOp = 1 + iota // a model that is loaded stays as it is
-	Update                        // the weights that the repository has now; one that is not loaded is loaded
+	Load   PlacementOp = 1 + iota // load the model; one that is loaded already stays unchanged
+	Update                        // load the repository's present weights
 	Unload
 	placementOpEnd
 )
@@ -27,8 +27,8 @@ func (o PlacementOp) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// Placement asks a backend to change what one of its GPUs has loaded. Scheduler → backend. Each ends with a report that
-// has its number.
+// Placement asks a backend to change the loaded models of one of its GPUs. Scheduler → backend. Each ends with a
+// report of its number.
 type Placement struct {
 	Number uint64 // the scheduler's, not 0
 	Op     PlacementOp
@@ -36,13 +36,13 @@ type Placement struct {
 	Model  uint32 // index into BackendHello.Models, or that of a Loadable
 }
 
-// PlacementState is how a model stands on a GPU.
+// PlacementState is the state of a model on a GPU.
 type PlacementState uint8
 
-// The states. Of a model that was loaded before, LoadFailed leaves in force what was.
+// The states. After LoadFailed, a model that was loaded before stays in force.
 const (
 	Loaded     PlacementState = 1 + iota // the GPU takes batches of it
-	Unloading                            // it takes no more; those under way end first
+	Unloading                            // the GPU takes no more batches of it; those in flight end first
 	Unloaded                             // its memory is free
 	LoadFailed                           // Text says why
 	placementStateEnd
@@ -56,19 +56,19 @@ func (s PlacementState) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// PlacementReport tells how a model stands on a GPU. Backend → scheduler, at each change.
+// PlacementReport reports the state of a model on a GPU. Backend → scheduler, at each change.
 type PlacementReport struct {
-	Number          uint64 // of the placement that asked for it; 0: the backend's own doing
+	Number          uint64 // of the placement that asked for it; 0: the backend changed it by itself
 	GPU, Model      uint32
 	State           PlacementState
-	Load, WarmUp    int64  // ns that loading took, and running every batch size after it
-	Static, Dynamic uint64 // bytes that the model holds while it is loaded, and more while its largest batch runs; 0: not known
+	Load, WarmUp    int64  // ns of loading, and of running every batch size afterwards
+	Static, Dynamic uint64 // bytes that the loaded model holds, and the additional bytes while its largest batch runs; 0: unknown
 	Text            string // why it failed
 }
 
-// Loadable tells of a model that a backend can load, new or changed since its hello. Backend → scheduler.
+// Loadable describes a model that a backend can load, new or changed since its hello. Backend → scheduler.
 type Loadable struct {
-	Number uint32 // by which placements and batches name it: what follows the hello's, or that of a model known before
+	Number uint32 // its number in placements and batches: the next after the hello's, or that of a known model
 	Model  BackendModel
 }
 
@@ -78,8 +78,8 @@ const (
 	loadableBytesMin        = 4 + modelBytesMin + 2 + 2
 )
 
-// Placements of a plan have numbers of their own, which tell the plan: the highest bit, then the plan's number, then the
-// order's. So a backend knows the latest plan that it was part of.
+// Placements of a plan have numbers that contain the plan's: the highest bit, the plan's number, then the order's. So
+// a backend knows the latest plan that it was part of.
 const (
 	planOrder = 1 << 63
 	orderBits = 22
@@ -88,13 +88,12 @@ const (
 	PlanNumberMax = planOrder>>orderBits - 1
 )
 
-// NumberOrder returns the number of a plan's placement. Orders are told apart among some millions that follow one another;
-// 0 is none.
+// NumberOrder returns the number of a plan's placement. Orders repeat after some millions; 0 is none.
 func NumberOrder(plan, order uint64) uint64 {
 	return planOrder | (plan&PlanNumberMax)<<orderBits | order&(1<<orderBits-1)
 }
 
-// PlanOf returns the plan that a placement of this number is of; false: it is of none.
+// PlanOf returns the plan of a placement with this number; false if it belongs to no plan.
 func PlanOf(number uint64) (plan uint64, ok bool) {
 	return number >> orderBits & PlanNumberMax, number&planOrder != 0
 }
@@ -187,7 +186,7 @@ func (d *decoder) backendModel(m *BackendModel) {
 	}
 }
 
-// loaded writes for each GPU whether it has a model; nothing but a zero where all have it.
+// loaded writes whether each GPU has a model; a single zero if all have it.
 func (e *encoder) loaded(gpus []bool) {
 	e.putCount("gpus that have a model", len(gpus), GPUsMax)
 	for _, has := range gpus {
@@ -205,14 +204,14 @@ func (d *decoder) loaded() (gpus []bool) {
 	return gpus
 }
 
-// cutText cuts a text to what a message may carry, at a rune's beginning.
+// cutText cuts a text to the limit of a message, at a rune boundary.
 func cutText(s string) string {
 	if len(s) <= TextBytesMax {
 		return s
 	}
 
 	n := TextBytesMax
-	// Bytes 10xxxxxx continue a rune; the cut must not leave half of one, which no peer would accept.
+	// Bytes 10xxxxxx continue a rune; a peer would refuse a partial one.
 	for n > 0 && s[n]&0xc0 == 0x80 {
 		n--
 	}

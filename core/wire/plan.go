@@ -5,17 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// PlanVersion is the first in which a leader tells its standbys of its plan.
+// PlanVersion is the first version in which a leader sends its plan to standbys.
 const PlanVersion = 8
 
 // PlanBytesMax bounds a plan's document.
 const PlanBytesMax = 8 << 20
 
-// PlanRecord is the latest plan of a leader, with which its successor goes on. Leader → standby, when it changes and
-// every second.
+// PlanRecord is a leader's latest plan, which its successor continues. Leader → standby, on every change and every
+// second.
 type PlanRecord struct {
 	Number   uint64
-	Document string // as the engine writes it, UTF-8; empty where it is larger than PlanBytesMax
+	Document string // the engine's document, UTF-8; empty if it is larger than PlanBytesMax
 }
 
 const planRecordBytesMin = 8 + 4

@@ -9,7 +9,7 @@ import (
 
 var le = binary.LittleEndian
 
-// Sizes of the messages that have a fixed size.
+// Sizes of the messages of fixed size.
 const (
 	descriptorBytes = 16
 	submitBytes     = 21 + descriptorBytes
@@ -20,7 +20,7 @@ const (
 	welcomeBytes    = 6
 )
 
-// appendFixed appends frames that carry m, each message of size bytes as put writes it.
+// appendFixed appends frames that carry m; put encodes one message of size bytes.
 func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T)) []byte {
 	for len(m) > 0 {
 		// One frame takes as many messages as its count and its length allow.
@@ -39,9 +39,9 @@ func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T
 	return dst
 }
 
-// growBytes extends b by n bytes of any content.
+// growBytes extends b by n bytes of undefined content.
 func growBytes(b []byte, n int) []byte {
-	// The content is left as it is: the caller writes every byte.
+	// The caller writes every byte.
 	if cap(b)-len(b) >= n {
 		return b[:len(b)+n]
 	}
@@ -55,8 +55,7 @@ func decodeFixed[T any](dst []T, f Frame, t Type, size int, get func([]byte, *T)
 		return dst, err
 	}
 
-	// A frame that is longer or shorter than its count says was not written by a peer that speaks this
-	// protocol.
+	// A body of another length does not follow this protocol.
 	if len(f.Body) != f.Count*size {
 		return dst, fmt.Errorf("%w: %d %v messages take %d bytes, the frame has %d", ErrMalformed, f.Count, t, f.Count*size, len(f.Body))
 	}
@@ -70,8 +69,7 @@ func decodeFixed[T any](dst []T, f Frame, t Type, size int, get func([]byte, *T)
 	return dst, nil
 }
 
-// resize returns dst with n elements, keeping what lies within its capacity so that inner slices
-// are used again.
+// resize returns dst with n elements. It keeps the elements within its capacity, so that their slices are reused.
 func resize[T any](dst []T, n int) []T {
 	if cap(dst) >= n {
 		return dst[:n]

@@ -14,37 +14,37 @@ const (
 	stagesBytes       = 12
 )
 
-// Stages are how long a request's batch took on its backend around its execution, in ns. What is longer than 2³² ns,
-// 4.3 s, counts as that.
+// Stages are how long a request's batch took on its backend before and after its execution, in ns. Values are capped
+// at 2³² ns, 4.3 s.
 type Stages struct {
 	Fetch uint32 // from the order's arrival until all inputs were there
 	Wait  uint32 // from then until the batch began
 	Reply uint32 // from its end until its outputs were sent
 }
 
-// StageOf is ns as a stage tells it.
+// StageOf converts ns to a stage's value.
 func StageOf(ns int64) uint32 { return uint32(min(max(ns, 0), math.MaxUint32)) }
 
-// Bits of the reason's byte: that stages follow the header, and that the backend holds outputs.
+// Bits of the reason's byte: stages follow the header; the backend holds outputs.
 const (
 	stagedBit = 0x80
 	heldBit   = 0x40
 )
 
-// ResultHeader leads every message that a backend sends to a frontend on the data plane. With
-// ReasonNone the model's outputs follow, Output bytes in all, in the order of model.Info.Outputs.
+// ResultHeader precedes every message that a backend sends to a frontend on the data plane. With ReasonNone the
+// model's outputs follow, Output bytes in total, in the order of model.Info.Outputs.
 //
-// Layout, little-endian: u64 id, u8 reason, u24 answer, u32 output bytes, u64 execution ns; if the reason's highest bit is
-// set, u32 fetch, u32 wait, u32 reply in ns. The reason's next bit says Held.
+// Layout, little-endian: u64 id, u8 reason, u24 answer, u32 output bytes, u64 execution ns; if the reason's highest
+// bit is set, u32 fetch, u32 wait, u32 reply in ns. The reason's next bit is Held.
 type ResultHeader struct {
 	ID     uint64       // the frontend's own request id
 	Reason model.Reason // ReasonNone: the outputs follow
 	Output uint32       // bytes that follow
 	Exec   int64        // ns that the batch took on the GPU
-	Answer uint32       // since protocol 6: which variant of a family it was, as Execute says it; 0: what was asked for
-	Staged bool         // since protocol 7, to frontends that Peer.Staged names: Stages are told
+	Answer uint32       // since protocol 6: the variant of a family, as in Execute.Answer; 0: the requested model
+	Staged bool         // since protocol 7, to frontends with Peer.Staged: Stages are present
 	Stages Stages
-	Held   bool // to who has asked for it, with Composed: what follows says where outputs lie (DecodeHeld)
+	Held   bool // to a frontend that asked with Composed: the body locates the outputs (DecodeHeld)
 }
 
 // Append appends the header: ResultHeaderBytes, or StagedHeaderBytes.
@@ -70,8 +70,8 @@ func (h ResultHeader) Append(dst []byte) []byte {
 	return le.AppendUint32(dst, h.Stages.Reply)
 }
 
-// DecodeResult splits a message into its header and the outputs. It refuses a message whose length
-// is not what the header says.
+// DecodeResult splits a message into its header and the outputs. It refuses a message whose length differs from the
+// header's.
 func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 	if len(msg) < ResultHeaderBytes {
 		return ResultHeader{}, nil, fmt.Errorf("%w: result of %d bytes, its header takes %d", ErrMalformed, len(msg), ResultHeaderBytes)
@@ -88,7 +88,7 @@ func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 		out = out[stagesBytes:]
 	}
 
-	// A length that is not the header's would shift every tensor.
+	// Another length would shift every tensor.
 	if uint64(h.Output) != uint64(len(out)) {
 		return h, nil, fmt.Errorf("%w: result %d says %d output bytes and has %d", ErrMalformed, h.ID, h.Output, len(out))
 	}

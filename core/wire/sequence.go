@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// sequenceOf writes how a model's requests follow one another: the idle time, 0 of a model that keeps no sequences.
+// sequenceOf writes a model's Sequence; an idle time of 0 means that it has none.
 func (e *encoder) sequenceOf(m *model.Info) {
 	s := m.Sequence
 	if s == nil {
@@ -36,7 +36,7 @@ func (e *encoder) sequenceOf(m *model.Info) {
 	}
 }
 
-// sequenceOf reads what the encoder's writes. What does not fit the tensors is an error here, so that nobody else need look.
+// sequenceOf reads a Sequence. It refuses one that does not fit the tensors, so that no other code needs to check.
 func (d *decoder) sequenceOf(m *model.Info) {
 	idle := int64(d.u64())
 	if idle == 0 || d.err != nil {
@@ -47,7 +47,7 @@ func (d *decoder) sequenceOf(m *model.Info) {
 		return
 	}
 
-	// Counts are checked against what is left of the frame before anything is allocated.
+	// Counts are checked against the rest of the frame before any allocation.
 	s := &model.Sequence{Idle: idle}
 	for range d.readSmall("controls", model.SequenceTensorsMax, 7) {
 		s.Controls = append(s.Controls, model.Control{Input: d.text("control", NameBytesMax), Kind: model.ControlKind(d.u8()), False: d.readBytes("false"), True: d.readBytes("true")})

@@ -5,31 +5,31 @@ import (
 	"math"
 )
 
-// The messages by which backends get time on their idle GPUs for spare work: training steps and all else that has a
-// length and no deadline. They came with version 8; a backend of an earlier one offers none.
+// Messages by which backends get time on their idle GPUs for spare work: training steps and other work that has a
+// length and no deadline. Since version 8; a backend of an earlier version offers none.
 
-// SpareVersion is the first in which backends offer spare work.
+// SpareVersion is the first version in which backends offer spare work.
 const SpareVersion = 8
 
-// SpareOffer makes spare work known, changes it, or withdraws it. Backend → scheduler. One of its steps runs at a time, on
-// any GPU of the backend. Work of which a step was not told to have ended gets no more until it is offered again.
+// SpareOffer offers, changes or withdraws spare work. Backend → scheduler. One of its steps runs at a time, on any
+// GPU of the backend. If the end of a step is never reported, the work gets no more steps until it is offered again.
 type SpareOffer struct {
 	Work   uint32  // the backend's number for it
-	Name   string  // for people: what it is and for which model
-	Step   int64   // ns that a step takes at most, as a rule; 0: the work is withdrawn
-	Weight float64 // its part of the spare time beside other work; above 0 unless it is withdrawn
+	Name   string  // description for operators, with the model
+	Step   int64   // ns that a step takes, as an upper bound that normally holds; 0: the work is withdrawn
+	Weight float64 // its share of the spare time among other work; above 0 unless it is withdrawn
 }
 
-// SpareStart has a backend run one step of spare work. Scheduler → backend. Each is answered by one SpareEnd.
+// SpareStart makes a backend run one step of spare work. Scheduler → backend. Each is answered by one SpareEnd.
 type SpareStart struct {
 	Number uint64 // the scheduler's; the answer repeats it
 	Work   uint32
 	GPU    uint32 // index into BackendHello.GPUs
 	Start  int64  // ns from now, when the GPU is free
-	Step   int64  // ns that the GPU is left to it from then on
+	Step   int64  // ns for which the GPU is reserved from then on
 }
 
-// SpareEnd tells that a step has ended. Backend → scheduler.
+// SpareEnd reports that a step has ended. Backend → scheduler.
 type SpareEnd struct {
 	Number uint64
 	FreeIn int64 // ns from now until the GPU is free
@@ -57,7 +57,7 @@ func DecodeSpareOffers(f Frame) ([]SpareOffer, error) {
 		m.Work, m.Name = d.u32(), d.text("name of spare work", NameBytesMax)
 		m.Step, m.Weight = int64(d.u64()), math.Float64frombits(d.u64())
 
-		// A weight that is no number would spoil every comparison that it enters.
+		// A NaN weight would spoil every comparison.
 		if d.err == nil && m.Step != 0 && (m.Step < 0 || !(m.Weight > 0 && m.Weight <= math.MaxFloat64)) {
 			d.keepError(fmt.Errorf("%w: spare work %d: step %d ns, weight %v, want both above 0", ErrMalformed, m.Work, m.Step, m.Weight))
 		}

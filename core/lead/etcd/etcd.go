@@ -1,4 +1,4 @@
-// Package etcd keeps the record of who leads under one key of etcd.
+// Package etcd keeps the leader's record under one key of etcd.
 package etcd
 
 import (
@@ -15,13 +15,13 @@ import (
 	"downbeat.dev/core/lead"
 )
 
-// Store is a lead.Store. The key's revision of modification is the record's.
+// Store is a lead.Store. The record's revision is the key's ModRevision.
 type Store struct {
 	client *clientv3.Client
 	key    string
 }
 
-// Open returns the store of a key. It connects when it is asked, so etcd need not be there yet.
+// Open returns the store of a key. It connects on first use, so etcd need not be running yet.
 func Open(endpoints []string, key string, t *tls.Config) (*Store, error) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: t, Logger: zap.NewNop(),
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second})
@@ -31,7 +31,7 @@ func Open(endpoints []string, key string, t *tls.Config) (*Store, error) {
 	return &Store{c, key}, nil
 }
 
-// Get implements lead.Store. It reads what most of etcd's members agree on.
+// Get implements lead.Store. The read is linearizable: a majority of etcd's members agree on it.
 func (s *Store) Get(ctx context.Context) (lead.Record, lead.Revision, error) {
 	var r lead.Record
 	got, err := s.client.Get(ctx, s.key)
@@ -53,7 +53,7 @@ func toRevision(n int64) lead.Revision { return lead.Revision(strconv.FormatInt(
 
 // Swap implements lead.Store.
 func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (lead.Revision, error) {
-	at := int64(0) // of a key that is not there
+	at := int64(0) // revision of a missing key
 	if old != "" {
 		var err error
 		if at, err = strconv.ParseInt(string(old), 10, 64); err != nil {
@@ -66,7 +66,7 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 		return "", err
 	}
 
-	// Compare and put are one transaction. Of two candidates that read the same revision only one succeeds.
+	// Compare and put are one transaction: of two candidates that read the same revision only one succeeds.
 	done, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.key), "=", at)).Then(clientv3.OpPut(s.key, string(value))).Commit()
 	if err != nil {
 		return "", fmt.Errorf("election: etcd: %w", err)

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package hostfile keeps the record of who leads in a file of this host, for schedulers that share it: to
-// upgrade or restart one without a gap where there is no etcd. It must not be a network file system's.
+// Package hostfile keeps the leader's record in a file, for schedulers that share a host: one can be upgraded or
+// restarted without a gap and without etcd. The file must not be on a network file system.
 package hostfile
 
 import (
@@ -17,10 +17,10 @@ import (
 	"downbeat.dev/core/lead"
 )
 
-// Store is a lead.Store. A lock file beside the record makes changes one at a time.
+// Store is a lead.Store. A lock file beside the record serialises changes.
 type Store struct{ path string }
 
-// Open returns the store of a path. The file is made when somebody leads; its folder must be there.
+// Open returns the store of a path. The first leader creates the file; its directory must exist.
 func Open(path string) (*Store, error) {
 	if info, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("election: %w", err)
@@ -48,22 +48,22 @@ func (s *Store) Get(context.Context) (lead.Record, lead.Revision, error) {
 	return r, digestOf(text), nil
 }
 
-// digestOf is a digest: records differ by their epochs and beats.
+// digestOf returns a digest as the revision: records differ in epoch and beat.
 func digestOf(text []byte) lead.Revision {
 	h := fnv.New64a()
 	h.Write(text)
 	return lead.Revision(fmt.Sprintf("%x", h.Sum64()))
 }
 
-// Swap implements lead.Store. The new record replaces the old one as a whole.
+// Swap implements lead.Store. It replaces the record as a whole.
 func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (lead.Revision, error) {
 	lock, err := os.OpenFile(s.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("election: %w", err)
 	}
-	defer lock.Close() // and unlock
+	defer lock.Close() // closing also unlocks
 
-	// The lock orders schedulers of this host; it goes with the descriptor if the process dies.
+	// The lock orders the schedulers of this host; the kernel releases it if the process dies.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("election %s: lock: %w", s.path, err)
 	}
@@ -79,7 +79,7 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 		return "", err
 	}
 
-	// A reader sees the old record or the new one, since a rename replaces the file at once.
+	// A rename replaces the file at once, so a reader sees the old record or the new one.
 	if err := os.WriteFile(s.path+".new", text, 0o600); err != nil {
 		return "", fmt.Errorf("election: %w", err)
 	}

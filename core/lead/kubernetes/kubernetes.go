@@ -1,5 +1,5 @@
-// Package kubernetes keeps the record of who leads in a Lease of the cluster that this process runs in. It
-// speaks the API server's REST interface for that one object, with the pod's service account.
+// Package kubernetes keeps the leader's record in a Lease of the cluster that this process runs in. It uses the API
+// server's REST interface for that one object, with the pod's service account.
 package kubernetes
 
 import (
@@ -23,25 +23,25 @@ import (
 	"downbeat.dev/core/lead"
 )
 
-// accountDir is where a pod finds its service account.
+// accountDir holds a pod's service account.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// answerMax bounds what is read of an answer.
+// answerMax bounds the bytes read of an answer.
 const answerMax = 1 << 20
 
-// Annotations of the Lease that hold what its fields cannot: epochs are larger than a leaseTransitions.
+// Annotations of the Lease for values that its fields cannot hold: epochs exceed leaseTransitions.
 const (
 	epochKey = "downbeat.dev/epoch"
 	beatKey  = "downbeat.dev/beat"
 )
 
-// Store is a lead.Store. The Lease's resource version is the record's revision.
+// Store is a lead.Store. The record's revision is the Lease's resource version.
 type Store struct {
 	client    *http.Client
 	leases    string // URL of the namespace's leases
 	namespace string
 	name      string
-	tokenFile string // read for each call: the kubelet renews it
+	tokenFile string // read for each call, because the kubelet renews it
 }
 
 // Open returns the store of a Lease in the cluster of this pod. The service account must be allowed to get,
@@ -70,7 +70,7 @@ func openAccount(server, account, namespace, name string) (*Store, error) {
 		leases: server + "/apis/coordination.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/leases"}, nil
 }
 
-// lease is what is read and written of a Lease.
+// lease holds the fields of a Lease that are read and written.
 type lease struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -90,7 +90,7 @@ type spec struct {
 	RenewTime      string `json:"renewTime,omitempty"`
 }
 
-// renewTimeFormat is metav1.MicroTime's.
+// renewTimeFormat is the format of metav1.MicroTime.
 const renewTimeFormat = "2006-01-02T15:04:05.000000Z07:00"
 
 // Get implements lead.Store.
@@ -108,11 +108,11 @@ func (s *Store) Get(ctx context.Context) (lead.Record, lead.Revision, error) {
 	return r, lead.Revision(l.Metadata.ResourceVersion), nil
 }
 
-// recordOf reads a Lease. One that somebody made by hand, without annotations, is nobody's.
+// recordOf reads a Lease. A Lease without annotations, made by hand, has no holder.
 func recordOf(l *lease) (r lead.Record, err error) {
 	r.Holder = l.Spec.HolderIdentity
 
-	// Annotations are text, and a person may have edited them.
+	// Annotations are text that a person may have edited.
 	for key, to := range map[string]*uint64{epochKey: &r.Epoch, beatKey: &r.Beat} {
 		if text, there := l.Metadata.Annotations[key]; there {
 			if *to, err = strconv.ParseUint(text, 10, 64); err != nil {
@@ -130,7 +130,7 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 			epochKey: strconv.FormatUint(to.Epoch, 10), beatKey: strconv.FormatUint(to.Beat, 10)}},
 		Spec: spec{HolderIdentity: to.Holder, RenewTime: time.Now().UTC().Format(renewTimeFormat)}}
 
-	// POST makes the object and fails where it is already; PUT replaces the version that it names.
+	// POST creates the object and fails if it exists; PUT replaces the version that it names.
 	method, at := http.MethodPut, s.leases+"/"+url.PathEscape(s.name)
 	if old == "" {
 		method, at = http.MethodPost, s.leases
@@ -140,14 +140,13 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 	switch {
 	case err != nil:
 		return "", err
-	case status == http.StatusConflict, status == http.StatusNotFound: // changed, made or removed meanwhile
+	case status == http.StatusConflict, status == http.StatusNotFound: // changed, created or deleted meanwhile
 		return "", lead.ErrChanged
 	}
 	return lead.Revision(got.Metadata.ResourceVersion), nil
 }
 
-// callServer makes one call. Not found and conflict are answers; other refusals are errors with the server's
-// reason.
+// callServer makes one call. Not found and conflict are results; other refusals are errors with the server's reason.
 func (s *Store) callServer(ctx context.Context, method, at string, body *lease) (*lease, int, error) {
 	fail := func(err error) (*lease, int, error) {
 		return nil, 0, fmt.Errorf("election: kubernetes: %w", err)
@@ -192,7 +191,7 @@ func (s *Store) callServer(ctx context.Context, method, at string, body *lease) 
 		return nil, answer.StatusCode, nil
 	default:
 		var why struct{ Message string }
-		_ = json.Unmarshal(text, &why) // the status says enough where it is no JSON
+		_ = json.Unmarshal(text, &why) // if it is not JSON, the status must do
 		return fail(fmt.Errorf("%s %s: %s %s", method, at, answer.Status, why.Message))
 	}
 
