@@ -26,7 +26,7 @@ func tensors(ts []model.Tensor) string {
 	return strings.Join(out, ", ")
 }
 
-// scoreLabels are the class names that the model's repository has for its scores; nil: none.
+// scoreLabels returns the class names that the model's repository lists for its scores; nil if it lists none.
 func scoreLabels(m *frontend.Model) []string {
 	for _, t := range m.Outputs {
 		if t.Name == "scores" {
@@ -36,10 +36,10 @@ func scoreLabels(m *frontend.Model) []string {
 	return nil
 }
 
-// shown is the least score of a detection that is printed.
+// shown is the lowest score of a detection that is printed.
 const shown = 0.3
 
-// printAnswer prints classes, detections, or else the tensors as JSON.
+// printAnswer prints classes or detections where the output's shape says so, else the tensors as JSON.
 func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 
@@ -49,7 +49,8 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 	}
 
-	// The shapes of this project's own models are told in words; what is not known is told as numbers or bytes.
+	// Only the output shapes of this project's own models are printed as classes or detections; any other output is
+	// printed as numbers or bytes.
 	switch classes := len(labels); {
 	case classes > 0 && len(values) == classes:
 		order := make([]int, classes)
@@ -72,7 +73,7 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 			fmt.Fprintf(tw, "%s\t%.1f %%\tx %.2f–%.2f\ty %.2f–%.2f\n", labels[d.Class], 100*d.Score, d.Box.X0, d.Box.X1, d.Box.Y0, d.Box.Y1)
 		}
 	case len(m.Outputs) == 1 && m.Outputs[0].Datatype == model.FP32:
-		text, _ := json.Marshal(values) // finite or not, a slice of floats at worst prints as null
+		text, _ := json.Marshal(values) // values is a slice of floats: if one of them is not finite, text is null
 		fmt.Fprintf(tw, "%s\t%s\n", m.Outputs[0].Name, text)
 	default:
 		fmt.Fprintf(tw, "%s\t%d bytes\t%x\n", tensors(m.Outputs), len(data), data[:min(len(data), 64)])

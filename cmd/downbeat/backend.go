@@ -18,10 +18,10 @@ func backendCommand() command {
 	var name, subCluster, cores, faults string
 	return runCommand("backend", "a backend alone: executors of this host, for a scheduler", "", downbeat.Backend,
 		func(fs *flag.FlagSet) {
-			fs.StringVar(&name, "name", "", "how the scheduler calls this backend (default this host's `name`)")
+			fs.StringVar(&name, "name", "", "`name` of this backend (default: the host's name)")
 			fs.StringVar(&subCluster, "sub-cluster", "", "`name` of the sub-cluster that this backend belongs to")
 			fs.StringVar(&cores, "cores", "", "pin one executor to each core of this `list`, such as 2,3, instead of -executors")
-			fs.StringVar(&faults, "fault", "", "a `list` of what goes wrong on emulated GPUs, such as 0:lost@1000: GPU, alloc, fail, hang, lost, slow or sticky, after how many batches")
+			fs.StringVar(&faults, "fault", "", "a `list` of faults on emulated GPUs, such as 0:lost@1000 (GPU:FAULT@BATCHES): alloc, fail, hang, lost, slow or sticky, after that many batches")
 		},
 		func(c *downbeat.Config) error {
 			list, err := coreList(cores)

@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/bench/policy/scaling"
 )
 
-// accuracyInputs are the flags that say what families there are, and what is asked of them.
+// accuracyInputs are the flags that select families, traces and profiles.
 type accuracyInputs struct {
 	traces, profiles, devices string
 	data, rule, column        string
@@ -29,20 +29,20 @@ func (in *accuracyInputs) register(fs *flag.FlagSet) {
 	fs.StringVar(&in.traces, "trace", "diurnal", "traces, comma-separated: directories with a file FAMILY.txt of lines arrival_ms,1,slo_ms, or made ones: diurnal, bursty, figure4")
 	fs.StringVar(&in.profiles, "profiles", "made", "directory with aggregate_profiled.csv and model_variants/FAMILY as Proteus published them, or made")
 	fs.StringVar(&in.devices, "devices", "cpu=20,1080ti=10,v100=10", "devices by kind")
-	fs.StringVar(&in.data, "data", "published", "profiles as published, or repaired where the public ones are wrong (docs/decisions/0090), comma-separated")
-	fs.StringVar(&in.rule, "slo-rule", string(in.setting.Rule), "what an SLO of scale 1 is: artifact (the public simulator's table), cpu (fastest variant on a CPU), trace (half of what the trace says)")
-	fs.StringVar(&in.column, "latency", "median", "which latency of the profiles counts: median or mean")
+	fs.StringVar(&in.data, "data", "published", "published, or repaired where the published profiles are wrong (docs/decisions/0090), comma-separated")
+	fs.StringVar(&in.rule, "slo-rule", string(in.setting.Rule), "the SLO at scale 1: artifact (the public simulator's table), cpu (fastest variant on a CPU), trace (half of the trace's SLO)")
+	fs.StringVar(&in.column, "latency", "median", "latency column of the profiles: median or mean")
 	fs.IntVar(&in.setting.SizeMax, "batch-max", in.setting.SizeMax, "largest batch")
 	fs.Float64Var(&in.setting.Gap, "gap", in.setting.Gap, "relative gap to the optimum at which the baselines' programs count as solved")
 	fs.Uint64Var(&in.seed, "seed", 1, "seed of made traces")
 }
 
-// load checks the flags and reads the inputs: one setting per trace and data.
+// load checks the flags and reads the inputs. It returns one setting per trace and form of the profiles.
 func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 	s := in.setting
 	var err error
 
-	// All flags are checked before the first file is read.
+	// Check all flags before reading the first file.
 	if s.Devices, err = accuracy.ParseDevices(in.devices); err != nil {
 		return nil, fmt.Errorf("-devices: %w", err)
 	}
@@ -69,7 +69,7 @@ func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 		for _, zoo := range zoos {
 			s.Zoo = zoo
 
-			// A World that cannot be made is told now, not after the settings before it have run.
+			// Build every World now, so that a bad one is reported before the other settings have run.
 			if _, err := s.World(); err != nil {
 				return nil, err
 			}
@@ -79,7 +79,7 @@ func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 	return out, nil
 }
 
-// readTrace reads a directory, or makes a trace of a shape's name.
+// readTrace reads a directory, or generates a trace if name is a shape.
 func (in *accuracyInputs) readTrace(name string) (*family.Trace, error) {
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
@@ -93,9 +93,9 @@ func (in *accuracyInputs) readTrace(name string) (*family.Trace, error) {
 	return family.Make(shape, in.seed), nil
 }
 
-// readZoos reads or makes the profiles: as they are, repaired, or both.
+// readZoos reads or makes the profiles: as published, repaired, or both.
 func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
-	// The column matters to measured profiles only: made ones have one latency.
+	// The latency column matters only for measured profiles: made ones have one latency per batch size.
 	zoo := family.MakeZoo()
 	if in.profiles != "made" {
 		column := map[string]family.Column{"median": family.ColumnMedian, "mean": family.ColumnMean}[in.column]
@@ -127,15 +127,15 @@ func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
 	return out, nil
 }
 
-// benchAccuracy runs policies that scale accuracy over traces of families.
+// benchAccuracy runs accuracy-scaling policies over traces of families.
 func benchAccuracy() command {
 	return command{name: "accuracy", summary: "families of model variants under load, in virtual time: accuracy and violations beside Proteus and others",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench accuracy", flag.ContinueOnError)
 			var in accuracyInputs
 			in.register(fs)
-			fs.Float64Var(&in.setting.Scale, "slo-scale", in.setting.Scale, "factor on every SLO")
-			load := fs.Duration("load-time", 0, "time that a device takes to load another variant (policies that host one per device)")
+			fs.Float64Var(&in.setting.Scale, "slo-scale", in.setting.Scale, "multiplies every SLO")
+			load := fs.Duration("load-time", 0, "time that a device takes to load another variant (only for policies that host one variant per device)")
 			policies := fs.String("policy", "downbeat,proteus,sommelier,infaas,clipper-ht,clipper-ha", "policies, comma-separated, or all")
 			format := fs.String("o", "table", "output: table, json or csv")
 
@@ -168,7 +168,7 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 
 	var rows []accuracy.Row
 	for _, s := range settings {
-		// Progress goes to the standard error: the standard output is for the result.
+		// Progress goes to standard error; standard output carries the result.
 		fmt.Fprintf(os.Stderr, "%s (%d requests, %v), %s profiles, seed %d\n", s.Trace.Name, len(s.Trace.Arrivals), s.Trace.Span(), s.Zoo.Name, in.seed)
 		_, err := accuracy.Compare(ctx, s, with, func(r accuracy.Row) {
 			rows = append(rows, r)

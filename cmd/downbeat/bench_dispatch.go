@@ -12,19 +12,19 @@ import (
 	"downbeat.dev/bench/goodput"
 )
 
-// benchDispatch measures the scheduler alone, as Symphony's figure 11 (left) does.
+// benchDispatch measures the scheduler alone, as figure 11 (left) of the Symphony paper does.
 func benchDispatch() command {
-	return command{name: "dispatch", summary: "requests per second that the scheduler dispatches, and how late it dispatches them",
+	return command{name: "dispatch", summary: "dispatch throughput of the scheduler alone, and how late it dispatches",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench dispatch", flag.ContinueOnError)
 			models := fs.Int("models", 100, "models")
 			gpus := fs.Int("gpus", 10000, "GPUs")
 			cores := fs.Int("cores", 1, "cores, each with a generator, a loop and a partition")
-			each := fs.Duration("each", 300*time.Millisecond, "length of one run; with more than 400ms other processes' time slices count")
-			tries := fs.Int("tries", 20, "rates to try at most")
+			each := fs.Duration("each", 300*time.Millisecond, "length of one run; above 400ms, other processes' time slices disturb it")
+			tries := fs.Int("tries", 20, "maximum number of rates to try")
 			compare := fs.Bool("compare", true, "also measure a single-mutex and a channel-per-model dispatcher")
-			shared := fs.Bool("shared", false, "no real-time priority: other processes' time slices count")
-			growth := fs.String("growth", "", "instead: measure the growth over models and GPUs, write growth.csv and growth.svg to this directory")
+			shared := fs.Bool("shared", false, "run without real-time priority: other processes' time slices disturb the result")
+			growth := fs.String("growth", "", "measure only how throughput changes with models and GPUs; write growth.csv and growth.svg to this directory")
 			format := fs.String("o", "table", "output: table or json")
 
 			if err := parse(fs, args); err != nil {
@@ -39,7 +39,7 @@ func benchDispatch() command {
 
 			progress := func(line string) { fmt.Fprintln(os.Stderr, line) }
 
-			// Growth is a measurement of its own, with fixed sizes: the flags for one run do not apply.
+			// The growth measurement has fixed sizes; the flags for a single run do not apply.
 			if *growth != "" {
 				return writeGrowth(ctx, *growth, progress)
 			}
@@ -59,16 +59,16 @@ func benchDispatch() command {
 				return err
 			}
 
-			// A run in which no rate held is a failure, so that scripts notice.
+			// Fail if no rate held, so that scripts notice.
 			if !r.Pass {
-				return fmt.Errorf("no rate held: see above why")
+				return fmt.Errorf("no rate held: the lines above say why")
 			}
 			return nil
 		}}
 }
 
 func writeGrowth(ctx context.Context, dir string, progress func(string)) error {
-	if err := goodput.MakeDir(dir); err != nil { // before minutes of work, not after
+	if err := goodput.MakeDir(dir); err != nil { // fail before minutes of work, not after
 		return fmt.Errorf("-growth %s: %w", dir, err)
 	}
 	models, gpus, err := dispatch.Growth(ctx, progress)

@@ -14,20 +14,20 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchDrift lets policies learn beside serving, with real training, in virtual time.
+// benchDrift compares policies that retrain models beside serving: real training in virtual time.
 func benchDrift() command {
-	return command{name: "drift", summary: "accuracy with and without learning while night falls and lifts: real training in virtual time",
+	return command{name: "drift", summary: "accuracy with and without learning through changes of day and night: real training in virtual time",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()
-			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; beside them clairvoyant, which has the best weights of each period when it begins, instant, which trains in no time, and watch, which looks for drifts and trains nothing")
+			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; for comparison clairvoyant (starts each period with its best weights), instant (trains in no time) and watch (detects drift, never trains)hing")
 			gpus := fs.String("gpus", "1,4", "numbers of emulated GPUs, comma-separated")
 			fs.IntVar(&s.Periods, "periods", s.Periods, "periods of 50 s")
-			fs.Float64Var(&s.Load, "load", s.Load, "requests, as a share of what the GPUs can answer")
+			fs.Float64Var(&s.Load, "load", s.Load, "request rate, as a share of the GPUs' capacity")
 			fs.Float64Var(&s.Spare, "spare", s.Spare, "share of the idle GPU time that learning may use")
-			fs.Uint64Var(&s.Seed, "seed", s.Seed, "of schedules, scenes and requests")
+			fs.Uint64Var(&s.Seed, "seed", s.Seed, "seed of schedules, scenes and requests")
 			fs.StringVar(&s.Models, "models", s.Models, "model repository with vehicle-s and activity-s")
-			format := fs.String("o", "table", "output: table or json; periods: one JSON line for each policy, period and model, which the figures of AdaInf are drawn from")
+			format := fs.String("o", "table", "output: table, json, or periods: one JSON line per policy, period and model, the input of AdaInf's figures")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 	var rows []drift.Row
 	var periods []drift.PeriodRow
 
-	// Each number of GPUs is a cluster of its own.
+	// Each number of GPUs is a separate cluster.
 	for _, text := range strings.Split(gpus, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -58,7 +58,7 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 		}
 		s.GPUs = n
 
-		// Progress goes to the standard error: a policy takes minutes.
+		// Progress goes to standard error, because a policy takes minutes.
 		for _, p := range policies {
 			row, each, err := p.RunPeriods(ctx, s, func(line string) { fmt.Fprintln(os.Stderr, line) })
 			if err != nil {
@@ -77,11 +77,11 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 	return drift.WriteTable(os.Stdout, rows)
 }
 
-// figureOfAdaInf makes one figure of AdaInf's paper.
+// figureOfAdaInf makes one figure of the AdaInf paper.
 func figureOfAdaInf(ctx context.Context, id string, args []string) error {
 	fs := flag.NewFlagSet("downbeat bench figure adainf", flag.ContinueOnError)
 	in := &drift.Inputs{Setting: drift.DefaultSetting()}
-	periods := fs.String("periods", filepath.Join(driftResults, "periods.jsonl"), "`file` that `downbeat bench drift -o periods` has written, for figures of what was learnt")
+	periods := fs.String("periods", filepath.Join(driftResults, "periods.jsonl"), "`file` written by downbeat bench drift -o periods, for the figures about learning")
 	fs.StringVar(&in.Setting.Models, "models", in.Setting.Models, "model repository")
 	out := fs.String("out", "out/adainf", "directory for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {
@@ -93,7 +93,7 @@ func figureOfAdaInf(ctx context.Context, id string, args []string) error {
 		return deploy.UsageError("figure " + err.Error())
 	}
 
-	// Figures that need no periods are drawn without them, too.
+	// Figures that do not use the periods are drawn even if the file is missing.
 	if in.Periods, err = drift.ReadPeriods(*periods); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("-periods: %w", err)
 	}

@@ -13,19 +13,19 @@ import (
 	"downbeat.dev/bench/failover"
 )
 
-// benchFailover measures what the end of a leading scheduler costs.
+// benchFailover measures the cost of losing the leading scheduler.
 func benchFailover() command {
-	return command{name: "failover", summary: "kill -9 the leading scheduler again and again: when goodput is back, and what is lost",
+	return command{name: "failover", summary: "kill -9 the leading scheduler repeatedly: time until goodput recovers, and requests lost",
 		run: func(ctx context.Context, args []string) error {
 			var c failover.Config
 			fs := flag.NewFlagSet("downbeat bench failover", flag.ContinueOnError)
 			fs.IntVar(&c.Kills, "kills", 50, "leaders to kill")
-			fs.Float64Var(&c.Share, "share", 0.5, "`part` of the GPUs' capacity to ask for")
-			fs.DurationVar(&c.SLO, "slo", 100*time.Millisecond, "deadline of the requests that goodput is counted of")
-			fs.DurationVar(&c.Outlast, "outlast", time.Second, "deadline of a tenth of the requests, of which none may be lost")
-			fs.DurationVar(&c.Pause, "pause", 2*time.Second, "between a change of leader and the next kill")
-			fs.StringVar(&c.Election, "election", "", "`URL` of the election, as scheduler takes it; empty: a file")
-			fs.Uint64Var(&c.Seed, "seed", 1, "names the arrivals")
+			fs.Float64Var(&c.Share, "share", 0.5, "offered load, as a `share` of the GPUs' capacity")
+			fs.DurationVar(&c.SLO, "slo", 100*time.Millisecond, "deadline of the requests that count for goodput")
+			fs.DurationVar(&c.Outlast, "outlast", time.Second, "deadline of a tenth of the requests; none of these may be lost")
+			fs.DurationVar(&c.Pause, "pause", 2*time.Second, "time between a change of leader and the next kill")
+			fs.StringVar(&c.Election, "election", "", "`URL` of the election, as in downbeat scheduler; empty: a file")
+			fs.Uint64Var(&c.Seed, "seed", 1, "seed of the arrivals")
 			format := fs.String("o", "table", "output: table or json")
 
 			if err := parse(fs, args); err != nil {
@@ -38,7 +38,7 @@ func benchFailover() command {
 				return fmt.Errorf("bench failover: %w", err)
 			}
 
-			// The parts are this very binary, started again.
+			// The parts run as further processes of this binary.
 			var err error
 			if c.Child, err = os.Executable(); err != nil {
 				return err

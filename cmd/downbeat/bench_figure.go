@@ -14,13 +14,13 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchFigure makes one figure of a paper: a CSV and a picture, with the published numbers beside ours.
+// benchFigure makes one figure of a paper: a CSV and an SVG, with the published numbers beside ours.
 func benchFigure() command {
 	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, with the published numbers: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …, adainf f4 …",
 		run: func(ctx context.Context, args []string) error {
-			var names [2]string // paper and figure, before the flags
+			var names [2]string // paper and figure; they come before the flags
 
-			// Names come first, since flag parsing stops at the first word.
+			// Read the names first, since flag parsing stops at the first word.
 			for i := range names {
 				if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 					names[i], args = args[0], args[1:]
@@ -35,20 +35,20 @@ func benchFigure() command {
 			case "adainf":
 				return figureOfAdaInf(ctx, names[1], args)
 			case "proteus", "":
-				// Without a name the flags' help is Proteus's.
+				// Without a name, print the help of Proteus's figures.
 				return figureOfProteus(ctx, names, args)
 			}
 			return deploy.UsageError(fmt.Sprintf("paper %q: want bench figure symphony ID, bench figure proteus ID, bench figure rim ID or bench figure adainf ID", names[0]))
 		}}
 }
 
-// figureOfProteus reads the flags of its traces and profiles.
+// figureOfProteus makes one figure of the Proteus paper, with the flags of its traces and profiles.
 func figureOfProteus(ctx context.Context, names [2]string, args []string) error {
 	fs := flag.NewFlagSet("downbeat bench figure", flag.ContinueOnError)
 	var in accuracyInputs
 	in.register(fs)
 
-	// A figure wants both traces and both forms of the data, other than bench accuracy.
+	// By default a figure uses both traces and both forms of the profiles, unlike bench accuracy.
 	if err := errors.Join(fs.Set("trace", "figure4,bursty"), fs.Set("data", "published,repaired")); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func figureOfProteus(ctx context.Context, names [2]string, args []string) error 
 }
 
 func runFigure(ctx context.Context, figure accuracy.Figure, in *accuracyInputs, out string) error {
-	// The directory is made before minutes of work.
+	// Make the directory before minutes of work.
 	if err := goodput.MakeDir(out); err != nil {
 		return fmt.Errorf("-out %s: %w", out, err)
 	}
@@ -82,18 +82,18 @@ func runFigure(ctx context.Context, figure accuracy.Figure, in *accuracyInputs, 
 	return figure.Write(ctx, inputs, out)
 }
 
-// symphonyInputs adds the flags of Symphony's figures.
+// symphonyInputs registers the flags of Symphony's figures.
 func symphonyInputs(fs *flag.FlagSet) *symphony.Inputs {
 	in := symphony.DefaultInputs()
 	in.Progress = func(text string) { fmt.Fprintln(os.Stderr, "  "+text) }
 
-	// The defaults are for minutes; the results in the repository took longer.
-	fs.IntVar(&in.Goodput.Seeds, "seeds", in.Goodput.Seeds, "seeds of a search for a goodput, pooled; bench/results/goodput has 5")
-	fs.DurationVar(&in.Goodput.Span, "span", in.Goodput.Span, "simulated time per seed; bench/results/goodput has 30s")
-	fs.IntVar(&in.Cells, "cells", in.Cells, "of figure 4's 7560 cells")
-	fs.IntVar(&in.GPUs, "gpus", in.GPUs, "of figure 14's cluster")
+	// The defaults finish in minutes; the results in the repository took longer.
+	fs.IntVar(&in.Goodput.Seeds, "seeds", in.Goodput.Seeds, "seeds per goodput search, pooled; bench/results/goodput used 5")
+	fs.DurationVar(&in.Goodput.Span, "span", in.Goodput.Span, "simulated time per seed; bench/results/goodput used 30s")
+	fs.IntVar(&in.Cells, "cells", in.Cells, "how many of figure 4's 7560 cells to run")
+	fs.IntVar(&in.GPUs, "gpus", in.GPUs, "GPUs of figure 14's cluster")
 	fs.DurationVar(&in.Span, "workload", in.Span, "simulated time of figure 14")
-	fs.DurationVar(&in.Limit, "limit", in.Limit, "time of figure 15's random solver and of the MILP")
+	fs.DurationVar(&in.Limit, "limit", in.Limit, "time limit of figure 15's random solver and of its MILP")
 	return &in
 }
 

@@ -28,12 +28,12 @@ const (
 
 // benchFigures makes every figure that runs in virtual time, and the page that lists all figures.
 func benchFigures() command {
-	return command{name: "figures", summary: "every figure that runs in virtual time, and docs/figures.md, which lists them with what the papers say",
+	return command{name: "figures", summary: "every figure that runs in virtual time, and docs/figures.md, which lists them beside the papers' numbers",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench figures", flag.ContinueOnError)
 			in := symphonyInputs(fs)
 			root := fs.String("root", ".", "`directory` of the repository, for "+symphonyResults+" and docs/figures.md")
-			only := fs.String("only", "", "IDs of Symphony's figures to make, comma-separated; empty: all; none: only write the page")
+			only := fs.String("only", "", "IDs of Symphony's figures to make, comma-separated; empty: all; none: write only the page")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -56,12 +56,12 @@ func benchFigures() command {
 				}
 			}
 
-			// The page lists all figures, whichever were made now.
+			// The page lists all figures, not only those made by this call.
 			return writeFigurePage(*root)
 		}}
 }
 
-// figuresNamed selects Symphony's figures.
+// figuresNamed selects Symphony's figures by their IDs.
 func figuresNamed(only string) ([]symphony.Figure, error) {
 	switch only {
 	case "":
@@ -89,7 +89,7 @@ func writeFigurePage(root string) error {
 	return errors.Join(figure.WritePage(page, root, papers()), page.Close())
 }
 
-// papers are the papers of the page, with the figures that need more than virtual time among the others.
+// papers lists the papers of the page. It includes the figures that do not run in virtual time.
 func papers() []figure.Paper {
 	s := figure.Paper{Name: "symphony", Title: "Symphony", Notes: []string{
 		"Profiles are those of the paper's appendix B; table 4's ResNet50 is none of them. Table 5 has 35 models although the text speaks of 37.",
@@ -101,7 +101,7 @@ func papers() []figure.Paper {
 		s.Entries = append(s.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure symphony " + f.ID, Dir: symphonyResults, Where: "virtual time"})
 	}
 
-	// Two figures have commands of their own, since they measure this host; they stand where the paper has them.
+	// Two figures measure this host and have commands of their own; insert them where the paper has them.
 	at := slices.IndexFunc(s.Entries, func(e figure.Entry) bool { return e.ID == "f13" })
 	s.Entries = slices.Insert(s.Entries, at,
 		figure.Entry{ID: "growth", Title: "f11 (left): requests/s over threads, models and GPUs", Command: "downbeat bench dispatch -growth DIR", Dir: "bench/results/dispatch", Where: "this host's cores"},
@@ -127,7 +127,7 @@ func papers() []figure.Paper {
 	return []figure.Paper{s, p, rimPaper(), a}
 }
 
-// rimPaper is Rim's part of the page.
+// rimPaper returns the page's entries for the Rim paper.
 func rimPaper() figure.Paper {
 	r := figure.Paper{Name: "rim", Title: "Rim", Notes: []string{
 		"Profiles of Rim's applications are not published: decision 0142 says which are stated, 0282 what models use of a GPU alone, 0315 what is measured with models of this repository.",

@@ -12,26 +12,26 @@ import (
 	"downbeat.dev/bench/gateway"
 )
 
-// benchGateway measures the gateway beside bare servers.
+// benchGateway measures the gateway beside bare net/http and grpc-go servers.
 func benchGateway() command {
 	return command{name: "gateway", summary: "REST and gRPC inference on a no-op model, beside bare net/http and grpc-go",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench gateway", flag.ContinueOnError)
 			c := gateway.Config{}
-			fs.IntVar(&c.Callers, "callers", 64, "closed loops at a time")
-			fs.IntVar(&c.Conns, "conns", 4, "gRPC connections that they share")
+			fs.IntVar(&c.Callers, "callers", 64, "concurrent callers, each a closed loop")
+			fs.IntVar(&c.Conns, "conns", 4, "gRPC connections that the callers share")
 			fs.IntVar(&c.Rounds, "rounds", 10, "rounds, alternating with the bare servers")
 			fs.DurationVar(&c.Each, "each", time.Second, "length of a round")
 			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
 			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")
-			fs.BoolVar(&c.Shared, "shared", false, "tensors in shared memory, beside the same in messages, instead of bare servers")
-			fs.BoolVar(&c.Traced, "traced", false, "a gateway that traces 1 % of its calls, beside one that traces none, instead of bare servers")
+			fs.BoolVar(&c.Shared, "shared", false, "compare tensors in shared memory with tensors in messages, instead of with bare servers")
+			fs.BoolVar(&c.Traced, "traced", false, "compare a gateway that traces 1 % of its calls with one that traces none, instead of with bare servers")
 
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 
-			// The bounds keep a mistyped number from taking the host's memory or descriptors.
+			// The bounds keep a mistyped number from exhausting the host's memory or file descriptors.
 			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 || c.Shared && c.Traced {
 				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0, and one of -shared and -traced")
 			}

@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// benchGoodput finds the highest load at which every model keeps 99 % of its requests in its SLO.
+// benchGoodput finds the highest load at which every model answers 99 % of its requests within its SLO.
 func benchGoodput() command {
 	return command{name: "goodput", summary: "highest load that keeps every model's SLO, in virtual time, beside other policies",
 		run: func(ctx context.Context, args []string) error {
@@ -28,7 +28,7 @@ func benchGoodput() command {
 			ctrl := fs.Duration("ctrl", 0, "delay of a control message (the paper's d_ctrl), reported with 100µs")
 			data := fs.Duration("data", 0, "delay per input of a batch (d_data), reported with 50µs")
 			out := fs.String("out", "", "write goodput.csv, goodput.svg and the figures to this directory")
-			file := fs.String("rows", "", "append each row to this file as a line of JSON, and run none that it holds: a run that was interrupted goes on")
+			file := fs.String("rows", "", "append each row to this file as a line of JSON, and skip rows that the file already holds, to resume an interrupted run")
 			repository := fs.String("repository", "", "write the setting's models to this directory, for processes with emulated GPUs, and run nothing")
 			format := fs.String("o", "table", "output: table, json or csv")
 
@@ -44,7 +44,8 @@ func benchGoodput() command {
 		}}
 }
 
-// writeSetting writes one setting's models, and says how its load is sent to them.
+// writeSetting writes one setting's models to a repository and prints the commands that serve them and send their
+// load.
 func writeSetting(setting, dir string) error {
 	settings, err := goodput.Select(setting)
 	if err != nil {
@@ -85,7 +86,7 @@ func runGoodput(ctx context.Context, setting, policies, format, out, file string
 		return err
 	}
 
-	if out != "" { // before hours of work, not after
+	if out != "" { // fail before hours of work, not after
 		if err := goodput.MakeDir(out); err != nil {
 			return fmt.Errorf("-out %s: %w", out, err)
 		}
@@ -97,8 +98,8 @@ func runGoodput(ctx context.Context, setting, policies, format, out, file string
 	}
 	defer kept.Close()
 
-	// A run takes minutes to hours: each row is told as it comes.
-	var lost error // of the kept rows
+	// A run takes minutes to hours, so each row is printed when it is ready.
+	var lost error // error while writing kept rows
 	rows, err := goodput.Compare(ctx, settings, with, o, done, func(r goodput.Row) {
 		if kept != nil {
 			lost = errors.Join(lost, figure.WriteLines(kept, r))
@@ -128,13 +129,13 @@ func runGoodput(ctx context.Context, setting, policies, format, out, file string
 	return nil
 }
 
-// openRows opens a file that rows are kept in and returns those that it holds; no name means no file.
+// openRows opens the file that keeps rows and returns the rows in it. An empty name means no file.
 func openRows(name string) (*os.File, []goodput.Row, error) {
 	if name == "" {
 		return nil, nil, nil
 	}
 
-	// Opened for appending: rows of a run that was interrupted stay.
+	// Open for appending, to keep the rows of an interrupted run.
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, nil, err
@@ -147,26 +148,26 @@ func openRows(name string) (*os.File, []goodput.Row, error) {
 	return f, rows, nil
 }
 
-// benchSchedule runs anyone's workload once, so that an outsider can check the schedule.
+// benchSchedule runs a workload from files once, so that outsiders can check the schedule.
 func benchSchedule() command {
-	return command{name: "schedule", summary: "run a file of arrivals in virtual time and write every batch and outcome",
+	return command{name: "schedule", summary: "run arrivals from a file in virtual time and write every batch and outcome",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench schedule", flag.ContinueOnError)
 			r := goodput.Replay{}
-			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time; a first line of these words does not count; -: standard input (required)")
+			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time, with or without that header; -: standard input (required)")
 			fs.StringVar(&r.Profiles, "profiles", "", "CSV model,alpha_ms,beta_ms,slo_ms with a header; -: standard input (required)")
 			fs.StringVar(&r.Batches, "batches", "", "write batch,gpu,model,size,start_ns,end_ns,requests here; requests are lines of -arrivals, from 0 (required)")
 			fs.StringVar(&r.Outcomes, "outcomes", "", "write request,outcome,time_ns here: served, late or dropped (required)")
 			fs.IntVar(&r.GPUs, "gpus", 0, "GPUs (required)")
 			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message in microseconds")
 			data := fs.Float64("data-us", 0, "delay per input in microseconds")
-			name := fs.String("policy", "downbeat", "the policy that schedules")
+			name := fs.String("policy", "downbeat", "scheduling policy")
 
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 
-			// All four are needed, so each is asked for by its name.
+			// All four files are required; report a missing one by its flag.
 			for _, f := range [][2]string{{"arrivals", r.Arrivals}, {"profiles", r.Profiles}, {"batches", r.Batches}, {"outcomes", r.Outcomes}} {
 				if f[1] == "" {
 					return fmt.Errorf("bench schedule: -%s is missing: want a file name", f[0])
@@ -176,7 +177,7 @@ func benchSchedule() command {
 				return fmt.Errorf("bench schedule: -ctrl-us %g -data-us %g: want 0 to 1000000", *ctrl, *data)
 			}
 
-			// Flags are in microseconds, the World in nanoseconds.
+			// The flags are in microseconds, the World in nanoseconds.
 			r.Ctrl, r.Data = sim.Duration(*ctrl*1e3), sim.Duration(*data*1e3)
 			one, err := goodput.Policies(*name)
 			if err != nil {

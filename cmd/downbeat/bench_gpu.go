@@ -14,23 +14,23 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchGPU measures the layer executor on a GPU, or checks it against ONNX Runtime.
+// benchGPU measures the layer executor on a GPU, or compares its results with ONNX Runtime's.
 func benchGPU() command {
-	return command{name: "gpu", summary: "batches of our GPU executor beside PyTorch and the hardware's floor; -check compares results",
+	return command{name: "gpu", summary: "batch latency of the GPU executor beside PyTorch and the hardware's lower bound; -check compares results",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench gpu", flag.ContinueOnError)
 			var o gpu.Options
 			fs.BoolVar(&o.Check, "check", false, "compare every operator and model with ONNX Runtime instead of measuring")
 			fs.BoolVar(&o.Small, "small", false, "with -check: operators and small networks only")
-			fs.BoolVar(&o.Emulated, "emulated", false, "run on the emulated device: to try the command; its times mean nothing")
+			fs.BoolVar(&o.Emulated, "emulated", false, "run on the emulated device, to try the command; the times mean nothing")
 			fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
 			fs.StringVar(&o.Models, "models", "", "with -check: a folder whose .onnx files are checked too")
 			fs.StringVar(&o.Python, "python", "python3", "python with torch, for torch_us; empty for none")
 			fs.Uint64Var(&o.Seed, "seed", 1, "seed of the random inputs")
 			fs.IntVar(&o.Rounds, "rounds", 100, "batches measured for each row")
 			fs.StringVar(&o.Match, "match", "", "with -check: only cases whose name matches this regular expression")
-			fs.BoolVar(&o.Tune, "tune", true, "time the ways to do each step and take the fastest")
-			fs.StringVar(&o.Libraries, "libraries", "", "folders of cuBLASLt and cuDNN, separated by colons, before the usual places; none for neither")
+			fs.BoolVar(&o.Tune, "tune", true, "time the alternatives for each step and use the fastest")
+			fs.StringVar(&o.Libraries, "libraries", "", "folders to search first for cuBLASLt and cuDNN, separated by colons; none: use neither library")
 			fs.StringVar(&o.Lines, "lines", "", "also append each row to this file, as a line of JSON")
 			fs.BoolVar(&o.Layers, "layers", false, "also time each layer by itself; the times are in the JSON")
 			precisions := fs.String("precisions", "fp32,fp16,bf16", "comma-separated: fp32, fp16, bf16")

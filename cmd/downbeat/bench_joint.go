@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchJoint serves one trace for four papers: families, sessions and drift at once.
+// benchJoint serves one trace with the methods of all four papers: families, sessions and drift at once.
 func benchJoint() command {
 	return command{name: "joint", summary: "families, sessions of DAGs and drift at once on 16 GPUs of two kinds, in virtual time, beside each paper's method and all four combined",
 		run: func(ctx context.Context, args []string) error {
@@ -24,12 +24,12 @@ func benchJoint() command {
 			policies := fs.String("policy", "all", "policies, comma-separated, or all")
 			loads := fs.String("load", "0.3,0.5,0.7,0.85,1,1.15,1.3,1.5", "loads, as shares of the peak")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each policy at each load")
-			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of requests, sessions, schedules of drift and scenes")
-			fs.Float64Var(&o.Peak, "peak", o.Peak, "the peak, as a multiple of the trace's unit load; 0: it is searched for")
-			fs.Float64Var(&o.LearnShare, "learn-share", o.LearnShare, "share of GPU time that downbeat's learners buy; 0: they take what is idle")
-			fs.BoolVar(&o.Learn, "learn", o.Learn, "train the models that drift, for real, in the GPU time that a policy left")
+			fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of requests, sessions, drift schedules and scenes")
+			fs.Float64Var(&o.Peak, "peak", o.Peak, "the peak, as a multiple of the trace's unit load; 0: search for it")
+			fs.Float64Var(&o.LearnShare, "learn-share", o.LearnShare, "share of GPU time that downbeat's learners buy; 0: they use only idle time")
+			fs.BoolVar(&o.Learn, "learn", o.Learn, "really train the drifting models, in the GPU time that a policy leaves idle")
 			fs.StringVar(&o.Models, "models", o.Models, "model repository with vehicle-s and activity-s")
-			out := fs.String("out", "", "`DIR` for joint.jsonl and joint.svg; empty: none are written")
+			out := fs.String("out", "", "`DIR` for joint.jsonl and joint.svg; empty: write no files")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -69,7 +69,7 @@ func runJoint(ctx context.Context, o joint.Options, dir string, asJSON bool) err
 	return joint.WriteTable(os.Stdout, rows)
 }
 
-// writeJoint leaves the rows and the picture in a directory.
+// writeJoint writes the rows and the picture to a directory.
 func writeJoint(dir string, rows []joint.Row) error {
 	if err := goodput.MakeDir(dir); err != nil {
 		return err

@@ -12,24 +12,24 @@ import (
 	"downbeat.dev/bench/overhead"
 )
 
-// benchOverhead measures what the system adds to one request, beside a ping-pong of the same hops.
+// benchOverhead measures the latency that the system adds to one request, beside a ping-pong over the same hops.
 func benchOverhead() command {
-	return command{name: "overhead", summary: "what the system adds to one request, beside a ping-pong over the same hops",
+	return command{name: "overhead", summary: "latency that the system adds to one request, beside a ping-pong over the same hops",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench overhead", flag.ContinueOnError)
-			rounds := fs.Int("rounds", 60, "rounds, alternating with the floor; short, so that neighbours disturb both alike")
+			rounds := fs.Int("rounds", 60, "rounds, alternating with the ping-pong")
 			each := fs.Int("each", 200, "requests per round")
-			requests := fs.Int("requests", 320, "requests of each run through a door of a whole serve: REST, gRPC and library, with GOMAXPROCS 1, 2 and 4")
+			requests := fs.Int("requests", 320, "requests of each run against a whole serve: by REST, gRPC and library, with GOMAXPROCS 1, 2 and 4")
 			bytes := fs.Int("bytes", 4096, "input bytes of a request")
-			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best there is")
+			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best available")
 			serve := fs.String("serve", "", "internal: be the scheduler, the backend or a hop, until stdin ends")
-			next := fs.String("scheduler", "", "internal: where the scheduler, or the next hop, is")
+			next := fs.String("scheduler", "", "internal: address of the scheduler or the next hop")
 
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 
-			// A child is told a size that its parent has checked.
+			// The parent has already checked a child's size.
 			if min(*rounds, *each, *requests) < 1 || (*bytes < 1 || *bytes > 64<<20) && *serve == "" {
 				return fmt.Errorf("bench overhead: want rounds, each and requests of at least 1, bytes 1 to 67108864")
 			}
@@ -37,12 +37,13 @@ func benchOverhead() command {
 				return fmt.Errorf("bench overhead: -provider %s: want shm, tcp or verbs", *provider)
 			}
 
-			// A child of this command is a part of the chain that is measured.
+			// A child of this command is one part of the measured chain.
 			if *serve != "" {
 				return overhead.Serve(os.Stdin, os.Stdout, *serve, *next, *provider, *bytes)
 			}
 
-			// Parts run as processes of this binary, so that requests cross the same borders as in a deployment.
+			// The parts run as processes of this binary, so that requests cross the same process borders as in a
+			// deployment.
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -56,7 +57,7 @@ func benchOverhead() command {
 				return err
 			}
 
-			// The whole serve comes after the chain: it would take the chain's processors.
+			// Measure the whole serve after the chain: it would take the chain's processors.
 			whole, err := overhead.RunServe(ctx, overhead.ServeConfig{Command: []string{exe, "serve"}, Processors: []int{1, 2, 4}, Requests: *requests})
 			if err != nil {
 				return err

@@ -10,18 +10,18 @@ import (
 	"downbeat.dev/bench/plans"
 )
 
-// benchPlan assigns models to sub-clusters, beside the paper's program solved by HiGHS and its random
+// benchPlan assigns models to sub-clusters, beside the paper's integer program solved by HiGHS and its random
 // baseline.
 func benchPlan() command {
 	return command{name: "plan", summary: "assign models to sub-clusters: balance, time and moves, beside HiGHS and random partitions",
 		run: func(ctx context.Context, args []string) error {
 			o := plans.DefaultAssignOptions()
 			fs := flag.NewFlagSet("downbeat bench plan", flag.ContinueOnError)
-			sizes := fs.String("sizes", "12x3,20x3,60x3,400x4,800x20,10000x100", "models x parts, comma-separated")
+			sizes := fs.String("sizes", "12x3,20x3,60x3,400x4,800x20,10000x100", "MODELSxPARTS, comma-separated")
 			solvers := fs.String("solver", strings.Join(o.Solvers, ","), "solvers, comma-separated: local, random, highs (up to 2,000 binaries)")
 			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "instances of each size")
 			fs.DurationVar(&o.Limit, "limit", o.Limit, "time limit of random and highs")
-			fs.BoolVar(&o.Drift, "drift", o.Drift, "also the epoch after: rates drift, 5 % may move")
+			fs.BoolVar(&o.Drift, "drift", o.Drift, "also plan the following epoch: rates drift, and 5 % of the models may move")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -41,7 +41,7 @@ func benchPlan() command {
 
 			var rows []plans.AssignRow
 
-			// Lines of JSON come as sizes end: the largest take minutes.
+			// Print each JSON line when its size ends: the largest take minutes.
 			err = plans.RunAssign(ctx, o, func(r plans.AssignRow) {
 				if *format == "json" {
 					_ = plans.WriteAssignJSON(os.Stdout, []plans.AssignRow{r})
@@ -49,7 +49,7 @@ func benchPlan() command {
 				rows = append(rows, r)
 			})
 
-			// The table shows what was measured even if a size failed.
+			// Print the finished rows even if a size failed.
 			if *format == "table" {
 				return errors.Join(err, plans.WriteAssignTable(os.Stdout, rows))
 			}

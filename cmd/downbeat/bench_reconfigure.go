@@ -12,21 +12,21 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchReconfigure moves models while they serve.
+// benchReconfigure moves models between sub-clusters while they serve.
 func benchReconfigure() command {
-	return command{name: "reconfigure", summary: "move models between sub-clusters under load, in virtual time: how many requests go bad, also when the scheduler dies half-way",
+	return command{name: "reconfigure", summary: "move models between sub-clusters under load, in virtual time: bad requests, also when the scheduler dies half-way",
 		run: func(ctx context.Context, args []string) error {
 			o := reconfigure.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench reconfigure", flag.ContinueOnError)
-			fs.Float64Var(&o.Load, "load", o.Load, "offered, as a `share` of what the GPUs do in full batches")
-			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "of each sub-cluster")
+			fs.Float64Var(&o.Load, "load", o.Load, "offered load, as a `share` of the GPUs' capacity in full batches")
+			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "GPUs of each sub-cluster")
 			fs.IntVar(&o.Clusters, "clusters", o.Clusters, "sub-clusters")
-			fs.IntVar(&o.Models, "models", o.Models, "a multiple of the sub-clusters")
-			fs.Float64Var(&o.Share, "share", o.Share, "of the models, that move in one plan")
-			fs.IntVar(&o.Moves, "moves", o.Moves, "of one model, a plan each")
-			fs.DurationVar(&o.LoadTime, "load-time", o.LoadTime, "of a model on one GPU, before its warm-up")
+			fs.IntVar(&o.Models, "models", o.Models, "models; a multiple of -clusters")
+			fs.Float64Var(&o.Share, "share", o.Share, "share of the models that one plan moves")
+			fs.IntVar(&o.Moves, "moves", o.Moves, "moves of one model, each in a plan of its own")
+			fs.DurationVar(&o.LoadTime, "load-time", o.LoadTime, "time to load a model on one GPU, before its warm-up")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of the plan that moves a share")
-			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of arrivals")
+			fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the arrivals")
 			scenarios := fs.String("scenario", strings.Join(reconfigure.Scenarios(), ","), "share, again, killed, comma-separated")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
@@ -40,7 +40,7 @@ func benchReconfigure() command {
 			}
 
 			rows, err := reconfigure.Run(ctx, o, strings.Split(*scenarios, ","), func(r reconfigure.Row) {
-				// Rows come as runs end, which take a minute each.
+				// Print each row when its run ends: a run takes a minute.
 				if *format == "json" {
 					_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process
 				}

@@ -10,19 +10,19 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchScale lets autoscalers follow a changing load.
+// benchScale compares autoscalers under a changing load.
 func benchScale() command {
-	return command{name: "scale", summary: "a cluster that grows and shrinks with its load, in virtual time: GPU-seconds and bad requests of autoscalers",
+	return command{name: "scale", summary: "autoscalers under a changing load, in virtual time: GPU-seconds and bad requests",
 		run: func(ctx context.Context, args []string) error {
 			o := scale.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench scale", flag.ContinueOnError)
-			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "that the cluster may have")
-			fs.IntVar(&o.Models, "models", o.Models, "of the 1080 Ti zoo")
-			fs.Float64Var(&o.Share, "share", o.Share, "of the GPUs that the load needs on average")
+			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "most GPUs that the cluster may have")
+			fs.IntVar(&o.Models, "models", o.Models, "models, from the 1080 Ti zoo")
+			fs.Float64Var(&o.Share, "share", o.Share, "share of the GPUs that the load needs on average")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time")
-			fs.DurationVar(&o.Start, "start", o.Start, "from a GPU's order to its first batch")
+			fs.DurationVar(&o.Start, "start", o.Start, "time from ordering a GPU to its first batch")
 			fs.Float64Var(&o.Gamma, "gamma", o.Gamma, "shape of the gaps between a model's requests: 1 is Poisson, smaller is burstier")
-			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of rates and arrivals")
+			fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of rates and arrivals")
 			policies := fs.String("policy", "all", "autoscalers, comma-separated: downbeat, paper, clairvoyant, static, or all")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
@@ -41,7 +41,7 @@ func benchScale() command {
 			}
 
 			_, rows, err := scale.Run(ctx, o, with, func(r scale.Row) {
-				// Rows come as policies end.
+				// Print each row when its policy ends.
 				if *format == "json" {
 					_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process
 				}

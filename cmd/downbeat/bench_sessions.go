@@ -15,15 +15,15 @@ import (
 
 // benchSessions serves sessions of Rim's applications in virtual time.
 func benchSessions() command {
-	return command{name: "sessions", summary: "streams of frames through DAGs, in virtual time: finish rate and how many sessions fit, beside Rim and its rivals",
+	return command{name: "sessions", summary: "streams of frames through DAGs, in virtual time: finish rate and number of sessions, beside Rim and its baselines",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench sessions", flag.ContinueOnError)
 			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "workloads, comma-separated: W-1, W-2, W-3, f9, t8, or a JSON `FILE`")
 			policies := fs.String("policy", "downbeat,rim,nexus,clipper", "policies, comma-separated, or all")
-			count := fs.Int("workers", 0, "GPUs, one each; 0: as the workload says")
-			seed := fs.Uint64("seed", 1, "of phases, of f9's sessions, and of mixes")
-			mixes := fs.Int("mixes", 0, "instead of workloads: compare admission with simulations to the end over so many random mixes")
-			kills := fs.Int("kills", 0, "instead of workloads: kill a backend of so many random clusters that are full of sessions")
+			count := fs.Int("workers", 0, "workers with one GPU each; 0: as the workload says")
+			seed := fs.Uint64("seed", 1, "seed of phases, of f9's sessions and of mixes")
+			mixes := fs.Int("mixes", 0, "instead of workloads: compare admission with full simulations over this many random mixes")
+			kills := fs.Int("kills", 0, "instead of workloads: kill a backend in this many random clusters that are full of sessions")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -42,7 +42,7 @@ func benchSessions() command {
 				return deploy.UsageError(fmt.Sprintf("-kills %d: want 0 to 1000000", *kills))
 			}
 
-			// Mixes are another measurement: no workload and no policy is run.
+			// Mixes are a separate measurement: they run no workload and no policy.
 			if *mixes > 0 {
 				j, err := sessions.JudgeAdmission(ctx, *mixes, *seed)
 				if err != nil {
@@ -71,7 +71,7 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 	var all []sessions.Result
 	for _, name := range workloads {
 		w, err := sessions.FindWorkload(name, seed)
-		// A name with a dot or a slash is a file's, once no workload has it.
+		// Treat an unknown workload name that contains a dot or a slash as a file name.
 		if err != nil && strings.ContainsAny(name, "./") {
 			w, err = sessions.ReadWorkload(name)
 		}
@@ -101,10 +101,10 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 	return nil
 }
 
-// figureOfRim makes one figure of Rim's paper.
+// figureOfRim makes one figure of the Rim paper.
 func figureOfRim(ctx context.Context, id string, args []string) error {
 	fs := flag.NewFlagSet("downbeat bench figure rim", flag.ContinueOnError)
-	seed := fs.Uint64("seed", 1, "of phases, and of f9's sessions")
+	seed := fs.Uint64("seed", 1, "seed of phases and of f9's sessions")
 	out := fs.String("out", "out/rim", "directory for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// benchSpare measures what learners get of idle GPUs, and what they cost the requests.
+// benchSpare measures how much idle GPU time learners use, and what they cost the requests.
 func benchSpare() command {
-	return command{name: "spare", summary: "spare work, in virtual time: how much idle GPU time learners use, and what that costs the requests",
+	return command{name: "spare", summary: "spare work, in virtual time: idle GPU time that learners use, and its cost to requests",
 		run: func(ctx context.Context, args []string) error {
 			o := spare.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench spare", flag.ContinueOnError)
@@ -27,7 +27,7 @@ func benchSpare() command {
 			steps := fs.String("step", "2ms,5ms,10ms", "lengths of a step, at most 10ms")
 			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each seed at each load")
-			out := fs.String("out", "", "`DIR` for spare.jsonl and spare.svg; empty: none are written")
+			out := fs.String("out", "", "`DIR` for spare.jsonl and spare.svg; empty: write no files")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -51,7 +51,7 @@ func benchSpare() command {
 		}}
 }
 
-// listOf reads a comma-separated list.
+// listOf parses a comma-separated list.
 func listOf[T any](flag, text string, parse func(string) (T, error)) (all []T, err error) {
 	for _, part := range strings.Split(text, ",") {
 		v, err := parse(strings.TrimSpace(part))
@@ -65,7 +65,7 @@ func listOf[T any](flag, text string, parse func(string) (T, error)) (all []T, e
 
 func runSpare(ctx context.Context, o spare.Options, dir string, asJSON bool) error {
 	rows, err := spare.Run(ctx, o, func(r spare.Row) {
-		// Progress goes to the standard error: a setting takes minutes.
+		// Progress goes to standard error, because a setting takes minutes.
 		fmt.Fprintf(os.Stderr, "%s at %.2f, steps of %g ms: %.3f of %.3f idle\n", r.Setting, r.Load, r.StepMS, r.Spare, r.Idle)
 	})
 	if err != nil {
@@ -84,7 +84,7 @@ func runSpare(ctx context.Context, o spare.Options, dir string, asJSON bool) err
 	return spare.WriteTable(os.Stdout, rows)
 }
 
-// writeSpare leaves the rows and the picture in a directory.
+// writeSpare writes the rows and the picture to a directory.
 func writeSpare(dir string, rows []spare.Row) error {
 	if err := goodput.MakeDir(dir); err != nil {
 		return err

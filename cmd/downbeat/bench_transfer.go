@@ -21,7 +21,7 @@ func benchTransfer() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench transfer", flag.ContinueOnError)
 			provider := fs.String("provider", "tcp,shm,local", "comma-separated: tcp, shm, local, verbs")
-			op := fs.String("op", "echo,read,incast", "comma-separated: echo, read, incast; or stages alone: a result that one backend holds and another reads")
+			op := fs.String("op", "echo,read,incast", "comma-separated: echo, read, incast; or only stages: a result that one backend holds and another reads")
 			peers := fs.Int("peers", 8, "peers of the incast")
 			size := fs.Int("bytes", 150<<10, "bytes per fetch")
 			rounds := fs.Int("rounds", 10, "rounds, alternating with the reference")
@@ -30,7 +30,7 @@ func benchTransfer() command {
 			netns := fs.String("netns", "", "network namespace to run the peers in (needs root)")
 			format := fs.String("o", "table", "output: table, json or csv")
 			figure := fs.String("figure", "", "draw the incast by percentile (Symphony, figure 12) into this SVG file")
-			spin := fs.Duration("spin", 0, "verbs: longest polling for a completion; perftest polls without end")
+			spin := fs.Duration("spin", 0, "verbs: longest busy-poll for a completion; perftest polls without limit")
 			serve := fs.Int("serve", 0, "internal: be the peers, until stdin ends")
 
 			if err := parse(fs, args); err != nil {
@@ -45,7 +45,7 @@ func benchTransfer() command {
 				return err
 			}
 
-			// A child of this command is the peers, in another process or network namespace.
+			// A child of this command serves as the peers, in another process or network namespace.
 			if *serve > 0 {
 				return transfer.Serve(os.Stdin, os.Stdout, *provider, *listen, *serve, *size)
 			}
@@ -62,7 +62,7 @@ func benchTransfer() command {
 			}
 
 			if *figure != "" {
-				// Drawn in memory first: a figure that fails leaves the old file.
+				// Draw into memory first, so that a failed figure leaves the old file.
 				var svg bytes.Buffer
 				if err := transfer.WriteFigure(&svg, rows); err != nil {
 					return err
@@ -78,7 +78,7 @@ func benchTransfer() command {
 		}}
 }
 
-// checkTransfer refuses, before the first of minutes, what no run could do.
+// checkTransfer rejects impossible combinations of flags before minutes of measuring.
 func checkTransfer(c transfer.Config, format, figure string) error {
 	for _, list := range []struct {
 		flag   string
@@ -119,7 +119,7 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 		return fmt.Errorf("-figure %s: it draws the incast, want incast among -op", figure)
 	}
 
-	// The file is made before minutes of work, not after.
+	// Create the file before minutes of work, not after.
 	f, err := os.OpenFile(figure, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return fmt.Errorf("-figure: %w", err)

@@ -16,17 +16,17 @@ import (
 // The demo's cameras.
 const (
 	camerasMost = 64
-	// camerasUsual are shown where the demo is long enough for people to watch.
+	// camerasUsual cameras run if the demo is long enough to watch.
 	camerasUsual  = 8
-	camerasNeed   = 10 * time.Second // of the demo's load
+	camerasNeed   = 10 * time.Second // shortest demo load with cameras
 	cameraRate    = 6                // frames/s
 	cameraLatency = 200 * time.Millisecond
 	cameraSpan    = 5 * time.Second
-	streetsDrawn  = 16 // rendered ahead, shared by all cameras
+	streetsDrawn  = 16 // scenes rendered in advance and shared by all cameras
 )
 
-// showCameras opens sessions of an application, sends each its frames for a while, and prints what they were promised and
-// got. A camera that is refused says why.
+// showCameras opens one session per camera on an application, sends frames for cameraSpan, and prints the promised
+// and the achieved rates. It prints the reason for each camera that admission refuses.
 func showCameras(ctx context.Context, out io.Writer, traffic *app.App, cameras int) error {
 	streets, err := drawStreets()
 	if err != nil {
@@ -38,7 +38,7 @@ func showCameras(ctx context.Context, out io.Writer, traffic *app.App, cameras i
 	var streams []*app.Stream
 	for i := range cameras {
 		s, err := traffic.Open(ctx, app.Session{Rate: cameraRate, Latency: cameraLatency, Name: fmt.Sprintf("camera %d", i+1), Triggered: true})
-		// A camera that is refused is told and left out: the others go on.
+		// Print the refusal and go on with the other cameras.
 		if err != nil {
 			fmt.Fprintf(out, "camera %d: %v\n", i+1, err)
 			continue
@@ -50,7 +50,7 @@ func showCameras(ctx context.Context, out io.Writer, traffic *app.App, cameras i
 
 	wait.Wait()
 
-	// The table is that of downbeat sessions, while they are open.
+	// Print the table of downbeat sessions while the sessions are still open.
 	status := traffic.Status()
 	if len(streams) == 0 {
 		return nil
@@ -58,13 +58,13 @@ func showCameras(ctx context.Context, out io.Writer, traffic *app.App, cameras i
 	return printSessions(out, &app.Status{Applications: []app.ApplicationStatus{status}}, 1)
 }
 
-// runCamera sends a session's frames, each when it is due, whether or not the one before has been answered.
+// runCamera sends each frame when it is due, whether or not the previous one has been answered.
 func runCamera(ctx context.Context, s *app.Stream, streets [][]byte) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	const period = time.Second / cameraRate
 
-	// Frames begin at the phase that admission chose for the session.
+	// Admission chose the phase at which the session's frames begin.
 	begin := s.NextFrame(time.Now())
 	for k := range int(cameraSpan / period) {
 		select {
@@ -73,7 +73,7 @@ func runCamera(ctx context.Context, s *app.Stream, streets [][]byte) {
 		case <-time.After(time.Until(begin.Add(time.Duration(k) * period))):
 		}
 
-		// A frame does not wait for the one before: a camera takes pictures at its rate whatever happens.
+		// Do not wait for the previous frame: a camera takes pictures at its rate regardless.
 		wait.Go(func() {
 			if r, err := s.Run(ctx, app.Frame{Inputs: [][]byte{streets[k%len(streets)]}}); err == nil {
 				r.Release()
@@ -82,7 +82,7 @@ func runCamera(ctx context.Context, s *app.Stream, streets [][]byte) {
 	}
 }
 
-// drawStreets renders what the cameras see.
+// drawStreets renders the scenes that the cameras send.
 func drawStreets() ([][]byte, error) {
 	recipe, ok := models.Find("detector-m")
 

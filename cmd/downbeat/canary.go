@@ -20,7 +20,7 @@ import (
 	"downbeat.dev/frontend/gateway"
 )
 
-// canaryCommand has the commands that try a model's version on a share of its requests.
+// canaryCommand returns the commands that try a version on a share of its model's requests.
 func canaryCommand() command {
 	return command{name: "canary", summary: "try a version on a share of a model's requests: show, start, promote, rollback, end",
 		run: func(ctx context.Context, args []string) error {
@@ -41,7 +41,7 @@ func canaryWords() []command {
 	}
 }
 
-// canaryFlags are what all of them have.
+// canaryFlags are the flags that all canary commands share.
 type canaryFlags struct {
 	*statusFlags
 	fs *flag.FlagSet
@@ -52,14 +52,14 @@ func newCanaryFlags(word string) *canaryFlags {
 	return &canaryFlags{addStatusFlags(fs, "a gateway; several with commas between them: each has canaries of its own"), fs}
 }
 
-// call asks every gateway and prints what each has then.
+// call sends the request to every gateway and prints each gateway's canaries afterwards.
 func (f *canaryFlags) call(ctx context.Context, method, path string, body []byte) error {
 	token, err := f.readSecret()
 	if err != nil {
 		return err
 	}
 
-	// One gateway that fails must not keep the others from it: they share the requests.
+	// Go on after a gateway fails: the gateways share the requests, and the others must still get the change.
 	var errs []error
 	for at := range strings.SplitSeq(f.url, ",") {
 		text, err := callServer(ctx, 10*time.Second, method, at, path, token, body)
@@ -97,17 +97,17 @@ func runCanaryStart(ctx context.Context, args []string) error {
 	f := newCanaryFlags("start")
 
 	var c gateway.Canary
-	f.fs.StringVar(&c.Model, "model", "", "`model`")
+	f.fs.StringVar(&c.Model, "model", "", "`model` on trial")
 	f.fs.StringVar(&c.Version, "version", "", "`version` to try; it may be loaded later")
 	f.fs.StringVar(&c.Base, "base", "", "`version` that answers the rest; empty: the newest that is served now")
-	f.fs.Float64Var(&c.Share, "share", 0, "of the requests that name no version: those that the version answers, 0 to 1")
-	f.fs.Float64Var(&c.Shadow, "shadow", 0, "of the other requests: those that the version gets a copy of, 0 to 1; its answers are compared and not sent")
-	f.fs.Float64Var(&c.Tolerance, "tolerance", 0, "what numbers of two answers may differ by, relative to the larger, or absolute below 1")
+	f.fs.Float64Var(&c.Share, "share", 0, "share of the requests without a version that the tried version answers, 0 to 1")
+	f.fs.Float64Var(&c.Shadow, "shadow", 0, "share of the other requests that are copied to the tried version, 0 to 1; its answers are compared and not sent")
+	f.fs.Float64Var(&c.Tolerance, "tolerance", 0, "largest accepted difference between two answers' numbers, relative to the larger one, or absolute below 1")
 	if err := parse(f.fs, args); err != nil {
 		return err
 	}
 
-	// The gateway checks the rest: it knows what is served.
+	// The gateway checks the rest, since it knows the served models.
 	if c.Model == "" || c.Version == "" {
 		return deploy.UsageError("canary start: want -model and -version")
 	}
@@ -118,7 +118,7 @@ func runCanaryStart(ctx context.Context, args []string) error {
 	return f.call(ctx, http.MethodPost, gateway.CanaryPath, body)
 }
 
-// canaryEnd makes the command that ends a trial in one of its ways.
+// canaryEnd returns the command that ends a trial in the way that word names.
 func canaryEnd(word string) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		f := newCanaryFlags(word)
@@ -139,7 +139,7 @@ func printCanaries(out io.Writer, all []gateway.CanaryStatus) error {
 		return nil
 	}
 
-	// Two rows for each: the version that answers most, then the one that is tried.
+	// Print two rows per canary: the base version, then the version on trial.
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "MODEL\tVERSION\tSHARE\tGOOD\tBAD\tMEAN ms\tCOPIES\tSAME\tDIFFERENT\tFAILED\tSKIPPED\tMOST DIFFERENT")
 	for _, c := range all {

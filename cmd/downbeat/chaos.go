@@ -15,24 +15,24 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// chaosCommand runs experiments on deployments of this binary, and is a caller's process of theirs.
+// chaosCommand runs experiments on deployments of this binary. With -caller it is the calling process of a trial.
 func chaosCommand() command {
-	return command{name: "chaos", summary: "kill, stop, starve and cut off parts of a deployment, and account for every request", run: runChaos}
+	return command{name: "chaos", summary: "kill, stop, starve and disconnect parts of a deployment, and account for every request", run: runChaos}
 }
 
 func runChaos(ctx context.Context, args []string) error {
 	var o chaos.Options
 	fs := flag.NewFlagSet("downbeat chaos", flag.ContinueOnError)
-	only := fs.String("only", "", "`expression` that names of experiments match; empty: all, or the short form's")
-	fs.BoolVar(&o.Short, "short", false, "the short form: a minute")
-	fs.IntVar(&o.Repeats, "repeats", 1, "trials of each experiment, with seeds one after another")
-	fs.Uint64Var(&o.Seed, "seed", 1, "names arrivals, lost packets and the order of faults")
-	fs.DurationVar(&o.Limit, "limit", time.Hour, "no experiment begins after it")
-	fs.BoolVar(&o.Loopback, "loopback", false, "all parts on loopback: no harm to packets, no root")
-	fs.StringVar(&o.Logs, "logs", "", "`directory` for what every process says; empty: nowhere")
-	verbose := fs.Bool("v", false, "tell every trial")
+	only := fs.String("only", "", "run only experiments whose names match this `expression`; empty: all, or those of the short form")
+	fs.BoolVar(&o.Short, "short", false, "the short form, which takes a minute")
+	fs.IntVar(&o.Repeats, "repeats", 1, "trials of each experiment, with consecutive seeds")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of arrivals, lost packets and the order of faults")
+	fs.DurationVar(&o.Limit, "limit", time.Hour, "start no experiment after this time")
+	fs.BoolVar(&o.Loopback, "loopback", false, "run all parts on loopback: needs no root, disturbs no packets")
+	fs.StringVar(&o.Logs, "logs", "", "`directory` for the logs of all processes; empty: discard them")
+	verbose := fs.Bool("v", false, "print every trial")
 	format := fs.String("o", "table", "output: table or json")
-	caller := fs.String("caller", "", "internal: be the caller that this `configuration` says")
+	caller := fs.String("caller", "", "internal: be the caller that this `configuration` describes")
 
 	if err := parse(fs, args); err != nil {
 		return err
@@ -57,7 +57,7 @@ func runChaos(ctx context.Context, args []string) error {
 		}
 	}
 
-	// The parts and the caller are this very binary, started again.
+	// The parts and the caller run as further processes of this binary.
 	exe, err := os.Executable()
 	if err != nil {
 		return err
@@ -70,12 +70,13 @@ func runChaos(ctx context.Context, args []string) error {
 	return reportChaos(ctx, o, *format)
 }
 
-// reportChaos prints results, as lines while they come or as a table at the end. A missed bar is an error.
+// reportChaos prints results: JSON lines as trials end, or one table at the end. It returns an error if an experiment
+// missed a bar.
 func reportChaos(ctx context.Context, o chaos.Options, format string) error {
 	var all []chaos.Result
 	missed := 0
 	err := chaos.Run(ctx, o, func(r chaos.Result) {
-		// Results are written as trials end: the whole may take an hour.
+		// Write each result when its trial ends: all of them may take an hour.
 		if format == "json" {
 			_ = chaos.WriteJSON(os.Stdout, r)
 		}
@@ -93,7 +94,7 @@ func reportChaos(ctx context.Context, o chaos.Options, format string) error {
 		}
 	}
 
-	// The exit status tells whether every bar was met.
+	// The exit status says whether every bar was met.
 	if missed > 0 {
 		return fmt.Errorf("chaos: %d of %d experiments missed a bar", missed, len(all))
 	}

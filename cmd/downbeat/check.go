@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/deploy/host"
 )
 
-// checkCommand says what this host offers and what to change, or whether applications fit their models.
+// checkCommand reports what this host offers and what to change, or whether applications fit their models.
 func checkCommand() command {
 	return command{"check", "say what this host offers (GPUs, RDMA, memory locks, ONNX Runtime) and what to change; with -models: whether applications fit",
 		func(_ context.Context, args []string) error {
@@ -31,7 +31,7 @@ func checkCommand() command {
 			fmt.Printf("downbeat %s\n\n", buildVersion())
 			host.Table(os.Stdout, append(host.Parts(), host.Kernel("/")...))
 
-			// Only a host with a GPU has libraries to tell of.
+			// Only a host with a GPU has GPU libraries to report.
 			if n, err := cuda.Count(); err == nil && n > 0 {
 				names, err := layered.Libraries(0)
 				if err != nil {

@@ -19,7 +19,7 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// applicationCheck holds applications against the models of their repository.
+// applicationCheck checks applications against the models of their repository.
 type applicationCheck struct {
 	dirs, draw string
 	rate       float64
@@ -29,11 +29,11 @@ type applicationCheck struct {
 func (c *applicationCheck) register(fs *flag.FlagSet) {
 	fs.StringVar(&c.dirs, "models", "", "check the applications of these model `repositories` (with commas) instead of the host")
 	fs.StringVar(&c.draw, "draw", "", "`directory` for a picture of each application, NAME.svg")
-	fs.Float64Var(&c.rate, "rate", c.rate, "frames per second that budgets and costs are for")
-	fs.DurationVar(&c.hop, "hop", 500*time.Microsecond, "from a stage to the next")
+	fs.Float64Var(&c.rate, "rate", c.rate, "frames per second for which budgets and costs are computed")
+	fs.DurationVar(&c.hop, "hop", 500*time.Microsecond, "latency from one stage to the next")
 }
 
-// run prints a table of each application's stages; the error names those that do not fit.
+// run prints a table of each application's stages. The error names the applications that do not fit.
 func (c *applicationCheck) run(w io.Writer) error {
 	if !(c.rate > 0 && c.rate <= 1e6) || c.hop < 0 || c.hop > time.Second {
 		return deploy.UsageError(fmt.Sprintf("check: -rate %v, -hop %v: want more than 0 to 1000000 and 0 to 1s", c.rate, c.hop))
@@ -43,7 +43,7 @@ func (c *applicationCheck) run(w io.Writer) error {
 		return err
 	}
 
-	// What is wrong with one hides no other.
+	// Report every refused application, not only the first.
 	graphs, refused := r.Graphs()
 	var failed error
 	for _, e := range append(r.Errors, refused...) {
@@ -58,7 +58,7 @@ func (c *applicationCheck) run(w io.Writer) error {
 
 // report prints one application and draws it.
 func (c *applicationCheck) report(w io.Writer, r *repo.Repository, g *app.Graph) error {
-	// Profiles are asked for by step: an application may use one model in several.
+	// Look profiles up by step: an application may use one model in several steps.
 	budgets, err := g.Split(func(step int) *profile.Profile { return r.Profile(g.Steps[step].Model, g.Steps[step].Version) }, c.rate, c.hop)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func outputsOf(g *app.Graph) string {
 	for i, o := range g.Outputs {
 		t := g.Tensors[g.Answer[i]].Tensor
 
-		// A list's length is not known before a frame runs: its bound is told.
+		// A list's length is unknown until a frame runs, so print its upper bound.
 		most := 0
 		if g.Lists[g.Answer[i]] != app.Single {
 			most = g.Elements(g.Answer[i])
@@ -117,7 +117,7 @@ func outputsOf(g *app.Graph) string {
 	return "gives " + strings.Join(text, ", ")
 }
 
-// describeTensor is a tensor in a line, with a list's length in front.
+// describeTensor describes a tensor on one line. A list gets its largest length in front.
 func describeTensor(t *model.Tensor, most int) string {
 	text := fmt.Sprintf("%s %s%v", t.Name, t.Datatype, t.Shape)
 	if most > 0 {

@@ -1,8 +1,8 @@
 package main
 
-// commands returns every word that downbeat knows, in the order that help shows.
+// commands returns every command of downbeat, in the order of the help text.
 func commands() []command {
-	// Help lists them in this order: first what a newcomer tries.
+	// A newcomer's first commands come first.
 	return []command{
 		demoCommand(),
 		serveCommand(),

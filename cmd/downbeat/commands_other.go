@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// commands returns what works elsewhere than on Linux: benchmarks that need no data plane.
+// commands returns the commands of systems other than Linux: benchmarks that need no data plane.
 func commands() []command {
-	// What runs in virtual time needs no Linux; the rest is listed, and says why it does not run.
+	// Virtual time needs no Linux. The other commands are listed too, and fail with the reason.
 	all := []command{planCommand(), benchCommand(), versionCommand()}
 	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "rollback", "explain", "sessions", "load", "check", "net", "chaos", "profile", "models", "canary"} {
 		all = append(all, onLinux(name))
@@ -22,7 +22,7 @@ func benches() []command {
 	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchReconfigure(), benchSessions(), benchSpare(), benchDrift(), benchJoint(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("failover"), onLinux("gpu")}
 }
 
-// livePlanners would ask a running scheduler, which needs Linux.
+// livePlanners returns nothing: its commands need a running scheduler, which needs Linux.
 func livePlanners() []command { return nil }
 
 func onLinux(name string) command {

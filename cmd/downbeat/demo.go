@@ -22,13 +22,13 @@ func demoCommand() command {
 	return command{"demo", "serve the models in models/, send load, print the result", runDemo}
 }
 
-// The demo's load begins at a share of the executors' time, and falls until a probe shows that the
-// machine holds it, with the generator and the scheduler on it as well.
+// The demo starts with a share of the executors' time and lowers the rate until a probe shows that the machine
+// sustains it together with the generator and the scheduler.
 const (
 	demoShare  = 0.3
 	probeSpan  = 2 * time.Second
 	probeBad   = 1.0 // percent
-	probeFall  = 0.6 // of the rate, after a probe that was worse
+	probeFall  = 0.6 // factor on the rate after a failed probe
 	probesMost = 5
 )
 
@@ -39,8 +39,8 @@ func runDemo(ctx context.Context, args []string) error {
 	span, rate, cameras := 20*time.Second, 0.0, -1
 	c, rest, err := deploy.Parse("demo", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "how long to send load")
-		fs.IntVar(&cameras, "cameras", -1, "sessions of application traffic at the end; -1: 8, or none where -duration is less than 10s")
-		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: as much as short probes show that the machine holds")
+		fs.IntVar(&cameras, "cameras", -1, "sessions of application traffic at the end; -1: 8, or none if -duration is below 10s")
+		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: find a sustainable rate with short probes")
 	})
 
 	switch {
@@ -61,7 +61,7 @@ func runDemo(ctx context.Context, args []string) error {
 		}
 	}
 
-	// The page and the printed table tell; what is normal need not be logged beside them.
+	// Log only warnings: the page and the printed table show the rest.
 	if c.LogLevel == deploy.Default().LogLevel {
 		c.LogLevel = "warn"
 	}
@@ -69,7 +69,7 @@ func runDemo(ctx context.Context, args []string) error {
 	fmt.Printf("downbeat %s: scheduler, backend and gateway in this process, models from %s\n", buildVersion(), c.Models)
 	began := time.Now()
 
-	// Parts of one process need no listener for sessions.
+	// The parts share this process and need no listener.
 	c.Listen = ""
 	memory := &deviceMemory{}
 	s, err := downbeat.Start(ctx, downbeat.Config{Config: c, DeviceMemory: memory, Roles: downbeat.Scheduler | downbeat.Backend | downbeat.Gateway,
@@ -82,7 +82,7 @@ func runDemo(ctx context.Context, args []string) error {
 	return errors.Join(showLoad(ctx, s, span, rate, cameras), s.Close(), memory.Close())
 }
 
-// showLoad sends load to the system and prints what came of it.
+// showLoad sends load to the system and prints the results.
 func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate float64, cameras int) error {
 	var err error
 	f := loadFlags{shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 1}}
@@ -108,7 +108,7 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 		return err
 	}
 
-	fmt.Println("\nThe same scheduler against 8 emulated GPUs in virtual time, deferring beside starting at once:")
+	fmt.Println("\nThe same scheduler on 8 emulated GPUs in virtual time, deferred batching beside starting at once:")
 	if err := goodput.Beside(ctx, os.Stdout); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 		}
 	}
 
-	// Without a terminal nobody would end it: the demonstration ends by itself.
+	// Without a terminal nobody can press Ctrl-C, so the demo ends by itself.
 	watched := terminal(os.Stdout)
 	if watched && ctx.Err() == nil {
 		fmt.Printf("\nstill serving: page %s, gRPC %s; Ctrl-C ends\n", s.PageURL(), s.Config().GRPC)
@@ -132,7 +132,7 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 	return nil
 }
 
-// findRate finds a rate that the machine holds: each probe runs at a lower rate than the one before.
+// findRate finds a rate that the machine sustains. Each probe runs at a lower rate than the previous one.
 func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, error) {
 	f.shape.Rate, f.shape.Span = sustainable(s, demoShare), probeSpan
 	for range probesMost {
@@ -145,9 +145,9 @@ func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, er
 		if err != nil {
 			return 0, err
 		}
-		target.Do = s.Client().Do // not to be seen on the page
+		target.Do = s.Client().Do // keep the probes off the page
 
-		// A rate that a short probe holds is taken; after a worse one the next is lower.
+		// Take the first rate that a short probe sustains.
 		if load.Run(ctx, target, o).BadPercent() <= probeBad {
 			break
 		}
@@ -156,23 +156,23 @@ func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, er
 	return f.shape.Rate, nil
 }
 
-// sustainable is the total rate, spread evenly over the models, that takes a share of the backend's
-// executors when nothing is batched.
+// sustainable returns the total rate, in requests/s spread evenly over the models, that takes a share of the
+// executors' time without batching.
 func sustainable(s *downbeat.System, share float64) float64 {
 	hello := s.Backend().Hello()
-	var each float64 // seconds of executor time that one request of each model takes
+	var each float64 // seconds of executor time for one request of every model
 	for _, m := range hello.Models {
 		each += time.Duration(m.Profile[0]).Seconds()
 	}
 
-	// Profiles that say nothing leave nothing to divide by.
+	// Empty profiles would mean a division by zero.
 	if each == 0 {
 		return 1
 	}
 	return share * float64(len(hello.GPUs)) * float64(len(hello.Models)) / each
 }
 
-// meanBatch is the mean size of the batches that came after an earlier count of a model's batches by size; nil: of all.
+// meanBatch returns the mean size of the batches since an earlier count by size; with before nil, of all batches.
 func meanBatch(sizes, before []uint64) float64 {
 	requests, batches := uint64(0), uint64(0)
 	for b, n := range sizes {
@@ -182,7 +182,7 @@ func meanBatch(sizes, before []uint64) float64 {
 		requests, batches = requests+uint64(b)*n, batches+n
 	}
 
-	// A model that nobody asked for has had no batch.
+	// A model without requests has no batches.
 	if batches == 0 {
 		return 0
 	}

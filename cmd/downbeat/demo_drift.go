@@ -25,50 +25,50 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// The street on which night falls: what the demonstration asks, and how long the learner has.
+// The demo's model, its samples and its training steps.
 const (
 	driftModel   = "vehicle-s"
-	driftInitial = 400  // samples of the day that the learner begins with
-	driftPool    = 2048 // rendered pictures of each light that the weights compared with are trained on
-	driftTests   = 1024 // other pictures, that accuracy is measured on
-	driftSteps   = 200  // of training on the day, before anything serves
-	driftRetrain = 500  // of training on day and night, for comparison
+	driftInitial = 400  // samples of the day that the learner starts with
+	driftPool    = 2048 // rendered pictures of each light that train the reference weights
+	driftTests   = 1024 // other pictures, to measure accuracy
+	driftSteps   = 200  // training steps on the day, before serving starts
+	driftRetrain = 500  // training steps on day and night, for the reference weights
 	driftDay     = 8 * time.Second
-	driftEvery   = 2 * time.Second // a line of the table
+	driftEvery   = 2 * time.Second // interval of the table's lines
 	driftBatch   = 32
 	driftRate    = 1e-3
 )
 
-// nightStreet is darker and noisier than anything that the models were trained for.
+// nightStreet is darker and noisier than any scene in the models' training data.
 func nightStreet() *scene.Conditions {
 	c := scene.Night()
 	c.Light, c.Rain, c.Noise, c.Occlusion = 0.15, 0.5, 0.05, 0.35
 	return &c
 }
 
-// driftDemo is what the demonstration shows.
+// driftDemo is the state of the drift demonstration.
 type driftDemo struct {
 	recipe           models.Recipe
-	day, night       []learn.Sample // that the weights compared with know; requests ask about others
+	day, night       []learn.Sample // training samples of the reference weights; requests use other pictures
 	dayTest          []learn.Sample
 	nightTest        []learn.Sample
-	first            []float32 // the weights that know the day
-	without, retrain float64   // accuracy at night of the first weights, and of fully retrained ones
-	withoutDay       float64   // of the first weights on the day
+	first            []float32 // weights trained on the day only
+	without, retrain float64   // accuracy at night of the first weights and of fully retrained weights
+	withoutDay       float64   // accuracy of the first weights on the day
 	library          string
 	isNight          atomic.Bool
 	asked, bad       atomic.Int64
 	answered, right  atomic.Int64
 	truths           sync.Mutex
 	lessons          []frontend.LabelledSample // guarded by truths
-	reasons          map[string]int            // of requests without an answer; guarded by truths
+	reasons          map[string]int            // counts of unanswered requests by reason; guarded by truths
 }
 
 func runDemoDrift(ctx context.Context, args []string) error {
 	span, rate := 60*time.Second, 0.0
 	c, rest, err := deploy.Parse("demo drift", args, func(fs *flag.FlagSet) {
-		fs.DurationVar(&span, "duration", span, "how long the night lasts")
-		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: 30 % of what the executors can do one by one, at most 400")
+		fs.DurationVar(&span, "duration", span, "length of the night")
+		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: 30 % of the executors' capacity without batching, at most 400")
 	})
 	switch {
 	case err != nil:
@@ -79,7 +79,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 		return fmt.Errorf("demo drift: duration %v, rate %v: want 2s to 1h and 0 to 100000", span, rate)
 	}
 
-	// Versions that are learnt must not stay in the repository of the tree.
+	// Keep learnt versions out of the tree's repository.
 	dir, err := os.MkdirTemp("", "downbeat-drift-*")
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 	return errors.Join(d.show(ctx, os.Stdout, s, span, rate), s.Close())
 }
 
-// prepare draws the streets, and makes a repository whose model knows the day alone and may be trained.
+// prepare renders the streets and makes a repository whose model is trained on the day only and allows training.
 func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 	d.recipe, _ = models.Find(driftModel)
 	paint := models.NewPainter()
@@ -156,7 +156,7 @@ func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 	return d.writeRepository(from, dir)
 }
 
-// draw renders a picture: of one series, another for each number and light.
+// draw renders the picture with this series, number and light.
 func (d *driftDemo) draw(paint *models.Painter, series uint64, number int, light *scene.Conditions) (learn.Sample, error) {
 	h, w := d.recipe.Size()
 	pixels := make([]byte, h*w*3)
@@ -164,7 +164,7 @@ func (d *driftDemo) draw(paint *models.Painter, series uint64, number int, light
 	return learn.Sample{Input: pixels, Class: truth.Class}, err
 }
 
-// trainOn trains weights further, on two kinds of samples in turn.
+// trainOn continues training of weights on two kinds of samples.
 func (d *driftDemo) trainOn(weights []float32, one, two []learn.Sample, steps int) ([]float32, error) {
 	net := d.recipe.Net()
 	t, err := train.New(net, train.Options{Batch: driftBatch, Weights: weights, Library: d.library})
@@ -175,7 +175,7 @@ func (d *driftDemo) trainOn(weights []float32, one, two []learn.Sample, steps in
 
 	classes := net.TargetLen()
 	for step := range steps {
-		// Every third batch is of the other kind, so that it is not forgotten.
+		// Every third batch is of the second kind, so that the model does not forget it.
 		from := one
 		if two != nil && step%3 == 2 {
 			from = two
@@ -196,14 +196,14 @@ func (d *driftDemo) trainOn(weights []float32, one, two []learn.Sample, steps in
 	return slices.Clone(t.Weights()), nil
 }
 
-// writeRepository writes the model with its first weights, and declares that it may be trained.
+// writeRepository writes the model with its first weights and declares it trainable.
 func (d *driftDemo) writeRepository(from, dir string) error {
 	to := filepath.Join(dir, driftModel)
 	if err := os.CopyFS(to, os.DirFS(filepath.Join(from, driftModel))); err != nil {
 		return err
 	}
 
-	// The model in the tree has seen every light: this one knows the day alone.
+	// The model in the tree was trained on every light, so replace its weights by those of the day.
 	m, err := d.recipe.Net().Serving(d.first)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (d *driftDemo) writeRepository(from, dir string) error {
 		return err
 	}
 
-	// Looks come often, so that a demonstration of a minute shows something.
+	// Frequent drift checks and small batches show learning within a minute.
 	about.Period, about.Batch = 5, 16
 	return learn.WriteTraining(to, about, d.day[:driftInitial])
 }
@@ -226,7 +226,7 @@ func (d *driftDemo) writeRepository(from, dir string) error {
 func (d *driftDemo) show(ctx context.Context, out io.Writer, s *downbeat.System, span time.Duration, rate float64) error {
 	ctx, cancel := context.WithTimeout(ctx, driftDay+span)
 	defer cancel()
-	fmt.Fprintf(out, "%.0f requests/s; at night the weights of the day answer %.1f %% rightly, fully retrained ones %.1f %%\n\n", rate, 100*d.without, 100*d.retrain)
+	fmt.Fprintf(out, "%.0f requests/s; at night the weights of the day get %.1f %% right, fully retrained weights %.1f %%\n\n", rate, 100*d.without, 100*d.retrain)
 	fmt.Fprintln(out, "seconds  light  answers  bad %  right %  without learning %  version  spare steps  training steps")
 
 	var wait sync.WaitGroup
@@ -243,7 +243,7 @@ func (d *driftDemo) askAll(ctx context.Context, c *frontend.Client, rate float64
 	defer wait.Wait()
 	began, paint := time.Now(), models.NewPainter()
 	for n := 0; ctx.Err() == nil; n++ {
-		// Open loop: what is late is sent at once, and waits for no answer.
+		// Open loop: send an overdue request at once and wait for no answer.
 		if ahead := time.Until(began.Add(time.Duration(float64(n) / rate * float64(time.Second)))); ahead > 0 {
 			time.Sleep(ahead)
 		}
@@ -251,7 +251,7 @@ func (d *driftDemo) askAll(ctx context.Context, c *frontend.Client, rate float64
 		if d.isNight.Load() {
 			light = *nightStreet()
 		}
-		one, err := d.draw(paint, 1<<32, n, &light) // no picture is asked about twice
+		one, err := d.draw(paint, 1<<32, n, &light) // every request has its own picture
 		if err != nil {
 			return
 		}
@@ -259,8 +259,9 @@ func (d *driftDemo) askAll(ctx context.Context, c *frontend.Client, rate float64
 	}
 }
 
-// askOne asks what is on a picture, and keeps the truth for the learner.
+// askOne classifies a picture and keeps the true class for the learner.
 func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
+	// Until the call returns, the request counts only as asked: neither bad nor answered.
 	d.asked.Add(1)
 	class, err := classify(c, one.Input)
 	switch {
@@ -273,7 +274,6 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 		d.reasons[err.Error()]++
 		d.truths.Unlock()
 
-	// What is under way is neither bad nor answered yet.
 	default:
 		d.answered.Add(1)
 		if class == one.Class {
@@ -286,7 +286,7 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 	d.truths.Unlock()
 }
 
-// classify asks the model.
+// classify returns the model's class for a picture.
 func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 	input, err := c.NewInput(driftModel)
 	if err != nil {
@@ -297,7 +297,7 @@ func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 		return 0, err
 	}
 
-	// The model's own SLO is the deadline.
+	// The timeout equals the model's own SLO.
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	result, err := c.Infer(ctx, driftModel, input)
@@ -306,7 +306,7 @@ func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 	}
 	defer result.Release()
 
-	// The class is the one with the best score.
+	// The class is the one with the highest score.
 	scores, err := result.Output("scores").Float32s()
 	for i, s := range scores {
 		if s > scores[class] {
@@ -317,7 +317,7 @@ func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 	return class, err
 }
 
-// teach sends the truth back, four times a second.
+// teach sends the true classes to the learner four times a second.
 func (d *driftDemo) teach(ctx context.Context, c *frontend.Client) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
@@ -332,14 +332,15 @@ func (d *driftDemo) teach(ctx context.Context, c *frontend.Client) {
 		d.lessons = nil
 		d.truths.Unlock()
 
-		// A quarter of a second without an answer has nothing to teach.
+		// Skip an interval without answers.
 		if len(lessons) > 0 {
-			_ = c.Teach(context.WithoutCancel(ctx), driftModel, lessons) // what is lost is a sample less
+			_ = c.Teach(context.WithoutCancel(ctx), driftModel, lessons) // a lost message costs a few samples
 		}
 	}
 }
 
-// printTable prints the table, and at the end when the learner had won back what the night cost.
+// printTable prints the table, and at the end the time at which the learner had recovered the accuracy that the night
+// cost.
 func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.System) error {
 	began, asked, bad, answered, right := time.Now(), int64(0), int64(0), int64(0), int64(0)
 	recovered, best := -1.0, 0.0
@@ -352,13 +353,13 @@ func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.S
 		case <-t.C:
 		}
 
-		// What has come since the line before.
+		// Count what happened since the previous line.
 		since := time.Since(began)
 		nowAsked, nowBad, nowAnswered, nowRight := d.asked.Load(), d.bad.Load(), d.answered.Load(), d.right.Load()
 		answers := nowAnswered - answered
 		share := float64(nowRight-right) / float64(max(1, answers))
 
-		// Won back is what comes within 1.5 points of weights that were fully retrained.
+		// Recovered means within 1.5 points of fully retrained weights.
 		night := d.isNight.Load()
 		light, without := "day", d.withoutDay
 		if night {
@@ -373,14 +374,14 @@ func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.S
 		fmt.Fprintf(out, "%7.0f  %5s  %7d  %5.2f  %7.1f  %18.1f  %7d  %11d  %14d\n", since.Seconds(), light, answers,
 			100*float64(nowBad-bad)/float64(max(1, nowAsked-asked)), 100*share, 100*without, version, s.SpareSteps(), counts.Steps)
 
-		// Night falls between two lines.
+		// The light changes between two lines.
 		asked, bad, answered, right = nowAsked, nowBad, nowAnswered, nowRight
 		if since >= driftDay-driftEvery/2 {
 			d.isNight.Store(true)
 		}
 	}
 
-	// Why requests got no answer is told in full: there should be none.
+	// Print every reason for missing answers: there should be none.
 	d.truths.Lock()
 	for why, n := range d.reasons {
 		fmt.Fprintf(out, "%d without an answer: %s\n", n, why)

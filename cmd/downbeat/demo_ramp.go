@@ -20,28 +20,28 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// rampSteps are the demo's load on one family, in multiples of what its most accurate variant carries: up to well over it
-// and back. The fall is in two, since the estimated rate needs seconds to follow.
+// rampSteps are the loads on one family, in multiples of the rate that its most accurate variant sustains: well above
+// 1 and back. The load falls in two steps, since the estimated rate needs seconds to follow.
 var rampSteps = []struct {
 	load float64
 	span time.Duration
 }{{0.25, 3 * time.Second}, {0.75, 2 * time.Second}, {1.25, 2 * time.Second}, {2, 4 * time.Second}, {0.25, 8 * time.Second}, {0.25, 3 * time.Second}}
 
-// rampMost is the largest share of what the lightest variant carries that is asked for: the generator has the same
-// processors.
+// rampMost limits the load to a share of the rate that the lightest variant sustains, since the generator runs on the
+// same processors.
 const rampMost = 0.4
 
-// rampLeast is how many times as much as the most accurate variant the lightest one must carry.
+// rampLeast is the smallest ratio between the rates of the lightest and the most accurate variant.
 const rampLeast = 2.5
 
-// ramped is a family with what its most accurate and its lightest variant carry.
+// ramped is a family with the rates that its most accurate and its lightest variant sustain.
 type ramped struct {
 	name           string
 	best           string
 	accurate, most float64 // requests/s
 }
 
-// tally counts which variants answered. It is safe for concurrent use.
+// tally counts the answers of each variant. It is safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex
 	accuracy float64 // sum over answers
@@ -49,7 +49,7 @@ type tally struct {
 	total    int
 }
 
-// showRamp lets the load on one family rise and fall, and prints what answered at each step.
+// showRamp raises and lowers the load on one family, and prints which variants answered at each step.
 func showRamp(ctx context.Context, s *downbeat.System) error {
 	hello := s.Backend().Hello()
 	family, ok := heaviestFamily(&hello)
@@ -57,11 +57,11 @@ func showRamp(ctx context.Context, s *downbeat.System) error {
 		return nil
 	}
 
-	fmt.Printf("\nThe family %s under a load that rises above the %.0f requests/s that %s carries, and falls again:\n", family.name, family.accurate, family.best)
+	fmt.Printf("\nFamily %s: the load rises above the %.0f requests/s that %s sustains, and falls again:\n", family.name, family.accurate, family.best)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "requests/s\tseconds\tin time\tmean batch\taccuracy\tanswered by")
 	for _, step := range rampSteps {
-		// The load stays below what the lightest variant carries, so that accuracy gives way and nothing is lost.
+		// The load stays below the lightest variant's rate, so that accuracy drops but no request is lost.
 		rate := min(step.load*family.accurate, rampMost*family.most)
 		if err := sendStep(ctx, s, w, family.name, rate, step.span); err != nil {
 			return err
@@ -70,7 +70,7 @@ func showRamp(ctx context.Context, s *downbeat.System) error {
 	return w.Flush()
 }
 
-// sendStep sends one step's load and adds its line.
+// sendStep sends one step's load and prints its line.
 func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family string, rate float64, span time.Duration) error {
 	f := loadFlags{models: family, shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 2}}
 	o, err := f.options(s.Client())
@@ -83,7 +83,7 @@ func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family strin
 		return err
 	}
 
-	// Answers are counted on their way, since the report knows no variants.
+	// Wrap the calls to count the variants that answer, since the report has no variants.
 	t := &tally{answers: map[string]int{}}
 	target.Do = t.count(target.Do)
 	o.Classify = load.Classify
@@ -93,7 +93,7 @@ func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family strin
 	return ctx.Err()
 }
 
-// count has a target's answers counted.
+// count wraps do and counts its answers by variant.
 func (t *tally) count(do func(context.Context, frontend.Request) (frontend.Result, error)) func(context.Context, frontend.Request) (frontend.Result, error) {
 	return func(ctx context.Context, r frontend.Request) (frontend.Result, error) {
 		result, err := do(ctx, r)
@@ -108,7 +108,7 @@ func (t *tally) count(do func(context.Context, frontend.Request) (frontend.Resul
 	}
 }
 
-// String is the mean accuracy, and each variant's share.
+// String returns the mean accuracy and each variant's share of the answers.
 func (t *tally) String() string {
 	if t.total == 0 {
 		return "–\tnobody"
@@ -125,8 +125,8 @@ func (t *tally) String() string {
 	return fmt.Sprintf("%.4f\t%s", t.accuracy/float64(t.total), strings.Join(parts, ", "))
 }
 
-// heaviestFamily finds the family whose most accurate variant carries least, so that little else than executors is
-// needed for more than that; its lightest variant must carry rampLeast times as much.
+// heaviestFamily returns the family whose most accurate variant sustains the lowest rate, so that the load can exceed
+// it without much work outside the executors. Its lightest variant must sustain at least rampLeast times that rate.
 func heaviestFamily(hello *wire.BackendHello) (found ramped, ok bool) {
 	families, top := map[string]ramped{}, map[string]float64{}
 	for i := range hello.Models {
@@ -143,7 +143,7 @@ func heaviestFamily(hello *wire.BackendHello) (found ramped, ok bool) {
 		families[f.name] = f
 	}
 
-	// The family with the slowest best variant shows most; equal ones go by name, since a map has no order.
+	// The family with the slowest best variant shows the most. Break ties by name, since a map has no order.
 	for _, f := range families {
 		if f.best == "" || f.most < rampLeast*f.accurate {
 			continue
@@ -155,11 +155,11 @@ func heaviestFamily(hello *wire.BackendHello) (found ramped, ok bool) {
 	return found, ok
 }
 
-// carriedRate is how many requests/s of a profile a GPU does, in the largest batches that leave half of the SLO to wait.
+// carriedRate returns the requests/s of one GPU with the largest batch that takes at most half of the SLO.
 func carriedRate(table []time.Duration, slo time.Duration) float64 {
 	rate := 1 / table[0].Seconds()
 	for b, exec := range table {
-		// Half of the deadline: a request waits for one batch and runs in the next.
+		// Half of the SLO is left for waiting: a request waits for one batch and runs in the next.
 		if exec <= slo/2 {
 			rate = max(rate, float64(b+1)/exec.Seconds())
 		}

@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// openElection opens where the schedulers of the cluster agree on who leads.
+// openElection opens the store in which the cluster's schedulers elect their leader.
 func openElection(e *deploy.Election, t *tls.Config) (lead.Store, error) {
 	switch e.Kind {
 	case "file":
@@ -29,15 +29,15 @@ func openElection(e *deploy.Election, t *tls.Config) (lead.Store, error) {
 		return nil, fmt.Errorf("election: etcds: tls is not set")
 	}
 	t = t.Clone()
-	t.ServerName = "" // etcd's own
+	t.ServerName = "" // etcd's certificate has its own name
 	return etcd.Open(e.Endpoints, "downbeat/"+e.Name+"/leader", t)
 }
 
-// joinElection opens the election that the configuration names, if it names one.
+// joinElection opens the election if the configuration names one.
 func joinElection(c *downbeat.Config) error {
 	where, err := c.Cluster.ElectionURL()
 
-	// Without an election the scheduler leads alone.
+	// Without an election this scheduler is the only one and leads.
 	if err != nil || where == nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func explainCommand() command {
 func runExplain(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat explain", flag.ContinueOnError)
 	status := addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics")
-	all := fs.Bool("all", false, "also floors that nobody asked for in the last minute")
+	all := fs.Bool("all", false, "also accuracy floors without requests in the last minute")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 	for i := range x.Families {
 		f := &x.Families[i]
 
-		// The first floor of a family is always told, so that no family is missing.
+		// Always print a family's first floor, so that no family is missing.
 		first := i == 0 || x.Families[i-1].Family != f.Family
 		if !all && !first && f.Minute.Answers == 0 && len(f.Minute.Drops) == 0 {
 			continue
@@ -66,7 +66,7 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 	return nil
 }
 
-// printSpare prints what runs where no request can be kept waiting.
+// printSpare prints the learners' steps and where they may run.
 func printSpare(out io.Writer, all []engine.SpareExplanation) error {
 	if len(all) == 0 {
 		return nil
@@ -76,14 +76,14 @@ func printSpare(out io.Writer, all []engine.SpareExplanation) error {
 	for _, s := range all {
 		state := "gets idle GPUs"
 		if s.Suspended {
-			state = "suspended: the end of a step was not told"
+			state = "suspended: the backend did not report the end of a step"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%.3g\t%.3g\t%s\n", s.Name, s.Backend, s.Step, s.Weight, state)
 	}
 	return w.Flush()
 }
 
-// printFamily prints how a family is answered.
+// printFamily prints how the scheduler answers a family at one accuracy floor.
 func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 	fmt.Fprintf(out, "\n%s, accuracy %v or more: %.4g requests/s, %d queued\n", f.Family, f.Floor, f.Rate, f.Queued)
 	if f.Why != "" {
@@ -111,7 +111,7 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  VARIANT\tACCURACY\tON\tBATCH\tGPU MS\t")
 
-	// A variant that is left out says why in the place of the others' intent.
+	// For a variant that is left out, print the reason instead of its use.
 	for _, v := range f.Variants {
 		why := "intended"
 		if !v.Intended {

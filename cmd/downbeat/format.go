@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// checkFormat refuses what -o does not know.
+// checkFormat rejects values of -o other than table and json.
 func checkFormat(format string) error {
 	if format != "table" && format != "json" {
 		return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", format))

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// examples shows the commands in use. A test parses each.
+// examples are sample command lines by command. A test parses each.
 var examples = map[string][]string{
 	"downbeat demo": {
 		"downbeat demo -duration 60s -rate 500",
@@ -103,9 +103,9 @@ var examples = map[string][]string{
 	"downbeat bench gpu":      {"downbeat bench gpu -graphs resnet50 -precisions fp16", "downbeat bench gpu -check"},
 }
 
-// wantsHelp tells whether a command line asks for help instead of work.
+// wantsHelp reports whether a command line asks for help.
 func wantsHelp(args []string) bool {
-	// Words behind -- are operands, not flags.
+	// Words after -- are operands, not flags.
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
 	}
@@ -114,9 +114,10 @@ func wantsHelp(args []string) bool {
 	})
 }
 
-// introduceCommand says what a command is for, before its flags. One with words of its own explains those.
+// introduceCommand prints a command's summary and examples, before its flags. A command with subcommands explains
+// those itself.
 func introduceCommand(w io.Writer, path string, c command) {
-	// Commands of commands list theirs instead.
+	// These commands list their subcommands instead.
 	if c.name == "models" || c.name == "bench" || c.name == "plan" || c.name == "canary" {
 		return
 	}

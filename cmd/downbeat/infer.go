@@ -8,7 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"image"
-	_ "image/gif" // for image.Decode
+	_ "image/gif" // registers GIF with image.Decode
 	_ "image/jpeg"
 	_ "image/png"
 	"io"
@@ -48,7 +48,7 @@ func runInfer(ctx context.Context, args []string) error {
 	}
 
 	if c.LogLevel == deploy.Default().LogLevel {
-		c.LogLevel = "warn" // one answer, not a service
+		c.LogLevel = "warn" // the command prints one answer; it needs no service log
 	}
 
 	s, err := startClient(ctx, c)
@@ -56,16 +56,16 @@ func runInfer(ctx context.Context, args []string) error {
 		return err
 	}
 
-	// A client starts before any backend has told its models.
+	// A client starts before any backend has announced its models.
 	awaitModels(ctx, s)
 	err = inferOnce(ctx, s.Client(), rest[0], rest[1], timeout)
 	return errors.Join(err, s.Close())
 }
 
-// modelsMax is how long a command waits for models: backends measure before they announce any.
+// modelsMax limits the wait for models: backends measure their models before they announce them.
 const modelsMax = 10 * time.Second
 
-// awaitModels returns once a model is ready, or when it has been waited for in vain.
+// awaitModels returns when a model is ready or after modelsMax.
 func awaitModels(ctx context.Context, s *downbeat.System) {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
@@ -74,7 +74,7 @@ func awaitModels(ctx context.Context, s *downbeat.System) {
 			return
 		}
 
-		// Told after half a second only, so that a usual start says nothing.
+		// Print a notice only after half a second, so that a usual start prints nothing.
 		if !told && time.Since(begin) > time.Second/2 {
 			told = true
 			s.Log().Warn("waiting for a backend: the scheduler has no model that is ready")
@@ -126,7 +126,7 @@ func modelNames(c *frontend.Client) string {
 	return "the models are " + strings.Join(names, ", ")
 }
 
-// readInput reads the file as the model's input: pictures are scaled to the size that it takes.
+// readInput reads the file as the model's input, and scales a picture to the size of the input.
 func readInput(m *frontend.Model, file string) ([]byte, error) {
 	from := os.Stdin
 	if file != "-" {
@@ -138,22 +138,22 @@ func readInput(m *frontend.Model, file string) ([]byte, error) {
 		from = f
 	}
 
-	// The bound keeps a wrong file name from filling the memory.
+	// The limit keeps a wrong file name from filling the memory.
 	raw, err := io.ReadAll(io.LimitReader(from, 64<<20))
 	if err != nil {
 		return nil, err
 	}
 
-	// A picture is recognised by what it holds, not by the file's name.
+	// Recognise a picture by its content, not by its file name.
 	picture, format, err := image.Decode(strings.NewReader(string(raw)))
-	if err != nil { // not a picture: the tensors' bytes as they are
+	if err != nil { // not a picture: use the bytes as the tensors
 		if m.InputBytes >= 0 && len(raw) != m.InputBytes {
 			return nil, fmt.Errorf("%s: %d bytes and no PNG, JPEG or GIF: model %q takes %d bytes: %s", file, len(raw), m.Name, m.InputBytes, tensors(m.Inputs))
 		}
 		return raw, nil
 	}
 
-	// A picture fits only where a model takes one: bytes of height, width and three channels.
+	// A picture needs a model with one input of height, width and three channels of bytes.
 	if len(m.Inputs) != 1 || m.Inputs[0].Datatype != model.Uint8 || len(m.Inputs[0].Shape) != 3 || m.Inputs[0].Shape[2] != 3 {
 		return nil, fmt.Errorf("%s is a %s picture, but model %q takes %s, not UINT8 [height width 3]", file, format, m.Name, tensors(m.Inputs))
 	}

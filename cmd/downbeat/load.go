@@ -20,7 +20,7 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// loadFlags are what load asks beyond the configuration.
+// loadFlags are the flags of load beyond the configuration.
 type loadFlags struct {
 	shape  arrivals.Shape
 	models string
@@ -37,11 +37,11 @@ func runLoad(ctx context.Context, args []string) error {
 	var f loadFlags
 	c, rest, err := deploy.Parse("load", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&f.models, "model", "", "`names` of models, separated by commas; empty: all that are ready")
-		fs.Float64Var(&f.shape.Rate, "rate", 100, "requests per second in all")
-		fs.DurationVar(&f.shape.Span, "duration", 10*time.Second, "how long to send")
+		fs.Float64Var(&f.shape.Rate, "rate", 100, "total requests per second")
+		fs.DurationVar(&f.shape.Span, "duration", 10*time.Second, "how long to send load")
 		fs.StringVar(&f.shape.Arrivals, "arrivals", "poisson", "`process`: poisson, constant, or gamma:SHAPE")
 		fs.StringVar(&f.shape.Popularity, "popularity", "even", "`distribution` over the models: even, or zipf:EXPONENT")
-		fs.Uint64Var(&f.shape.Seed, "seed", 1, "names the arrivals and the inputs")
+		fs.Uint64Var(&f.shape.Seed, "seed", 1, "seed of the arrivals and the inputs")
 		fs.StringVar(&f.trace, "trace", "", "`file` of lines arrival_us,model instead of drawn arrivals")
 		fs.StringVar(&f.report, "report", "", "write a page with plots to this `file`, such as load.html")
 		fs.DurationVar(&f.slo, "slo", 0, "deadline of each request; 0: the model's SLO")
@@ -60,10 +60,10 @@ func runLoad(ctx context.Context, args []string) error {
 	}
 
 	if c.LogLevel == deploy.Default().LogLevel {
-		c.LogLevel = "warn" // the report is what matters
+		c.LogLevel = "warn" // keep the log quiet: the report is the output
 	}
 
-	if f.report != "" { // before minutes of load, not after
+	if f.report != "" { // fail before minutes of load, not after
 		if err := os.WriteFile(f.report, nil, 0o644); err != nil {
 			return fmt.Errorf("load: report: %w", err)
 		}
@@ -80,7 +80,7 @@ func runLoad(ctx context.Context, args []string) error {
 		return errors.Join(err, s.Close())
 	}
 
-	// The client is closed in any case, so that the scheduler forgets it at once.
+	// Close the client in every case, so that the scheduler forgets it at once.
 	r, err := sendLoad(ctx, s, o, f.shape.Seed)
 	if err != nil {
 		return errors.Join(err, s.Close())
@@ -90,7 +90,7 @@ func runLoad(ctx context.Context, args []string) error {
 	return errors.Join(f.writeReport(r, c.Scheduler), s.Close())
 }
 
-// writeReport writes the page that -report asks for, with what a second run needs to send the same.
+// writeReport writes the page for -report, with all parameters needed to repeat the run.
 func (f *loadFlags) writeReport(r *load.Report, scheduler string) error {
 	if f.report == "" {
 		return nil
@@ -113,18 +113,18 @@ func (f *loadFlags) writeReport(r *load.Report, scheduler string) error {
 	return nil
 }
 
-// startClient starts a client of a scheduler elsewhere.
+// startClient connects a client to a scheduler in another process.
 func startClient(ctx context.Context, c deploy.Config) (*downbeat.System, error) {
 	return downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Client, Log: os.Stderr})
 }
 
-// checkFlags finds what no scheduler needs to be asked for.
+// checkFlags checks the flags that can be checked without a scheduler.
 func (f *loadFlags) checkFlags() error {
 	if !(f.shape.Rate > 0 && f.shape.Rate <= 1e6) || f.shape.Span <= 0 || f.shape.Span > 24*time.Hour {
 		return fmt.Errorf("load: rate %v, duration %v: want above 0 to 1000000, and above 0 to 24h", f.shape.Rate, f.shape.Span)
 	}
 
-	// A plan of one second finds what is wrong with the shape, without millions of arrivals.
+	// A plan of one second reveals errors in the shape without generating millions of arrivals.
 	short := f.shape
 	short.Rate, short.Span = 1, time.Second
 	if _, err := short.Plan(1); err != nil {
@@ -133,12 +133,12 @@ func (f *loadFlags) checkFlags() error {
 	return nil
 }
 
-// options makes the plan.
+// options returns the models and the plan of the load.
 func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	var o load.Options
 	names := strings.FieldsFunc(f.models, func(r rune) bool { return r == ',' })
 	if len(names) == 0 {
-		// A model whose input has no fixed size cannot be asked by itself: nothing says how large.
+		// Leave out models whose input has no fixed size: the generator cannot choose one.
 		for _, m := range client.Models() {
 			if m.Ready && m.InputBytes >= 0 {
 				names = append(names, m.Name)
@@ -158,10 +158,10 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	}
 
 	if len(names) == 0 {
-		return o, errors.New("load: the scheduler has no model that is ready")
+		return o, errors.New("load: the scheduler has no ready model")
 	}
 
-	// Every model is looked for now: a name that is not served ends the command before any load.
+	// Look up every model now, so that an unknown name fails before any load is sent.
 	for _, name := range names {
 		m := client.Model(name, "")
 		if m == nil {
@@ -183,25 +183,24 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	return o, err
 }
 
-// terminal tells whether a person is watching f.
+// terminal reports whether f is a terminal.
 func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// newTarget prepares inputs for the plan's models. The gateway of this process, if there is one,
-// sees the requests.
+// newTarget prepares inputs for the plan's models. If this process has a gateway, the requests go through it.
 func newTarget(s *downbeat.System, o load.Options, seed uint64) (*load.Client, error) {
 	names := make([]string, len(o.Models))
 	for i, m := range o.Models {
 		names[i] = m.Name
 	}
 	t, err := load.NewClient(s.Client(), names, seed)
-	// Through the gateway of this process, so that its page shows the requests.
+	// Send through this process's gateway, so that its page shows the requests.
 	if err == nil && s.Gateway() != nil {
 		t.Do = s.Gateway().Do
 	}
 	return t, err
 }
 
-// sendLoad runs a plan through the frontend library, with progress on stderr when somebody watches.
+// sendLoad runs a plan through the frontend library. It prints progress to standard error.
 func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint64) (*load.Report, error) {
 	target, err := newTarget(s, o, seed)
 	if err != nil {
@@ -214,7 +213,7 @@ func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint
 		span = o.Plan[n-1].At.Round(time.Second)
 	}
 
-	// On a terminal one line is written again and again; a log gets one every five seconds.
+	// A terminal gets one line that is overwritten; a log gets a line every five seconds.
 	watched := terminal(os.Stderr)
 	o.Progress = func(at time.Duration, sent, ended, good int64) {
 		line := fmt.Sprintf("%3.0f of %.0f s: sent %d, ended %d, in time %d", at.Seconds(), span.Seconds(), sent, ended, good)
@@ -231,7 +230,7 @@ func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint
 		fmt.Fprint(os.Stderr, "\r\033[K")
 	}
 
-	// Only rendered pictures have a known answer.
+	// The correct answer is known only for rendered pictures.
 	if right, judged := target.Right(); judged > 0 {
 		fmt.Printf("%.1f %% of %d classifications were right\n", 100*float64(right)/float64(judged), judged)
 	}

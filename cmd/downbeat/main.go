@@ -1,5 +1,5 @@
-// Command downbeat serves deep-learning models under deadlines: scheduler, backends, gateway, and
-// the tools to load, measure and check them, in one binary.
+// Command downbeat serves deep-learning models under deadlines: scheduler, backends, gateway, and the tools to load,
+// measure and check them, in one binary.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// A command is one word after "downbeat".
+// A command is one word after "downbeat", or after a command with subcommands.
 type command struct {
 	name    string
 	summary string
@@ -37,9 +37,9 @@ func main() {
 	os.Exit(exitCode(ctx, runLine(ctx, os.Args[1:])))
 }
 
-// runLine runs what the words after "downbeat" say.
+// runLine runs the command that args name.
 func runLine(ctx context.Context, args []string) error {
-	// The file is no command's own, so that its help is no command's either.
+	// "help config" explains the configuration file, which is not a command.
 	if slices.Equal(args, []string{"help", "config"}) {
 		return deploy.Help(os.Stdout)
 	}
@@ -50,8 +50,7 @@ func runLine(ctx context.Context, args []string) error {
 	})
 }
 
-// exitCode prints what went wrong and tells how the process ends: 2 for a command line that cannot
-// be understood, 130 where Ctrl-C cut a tool short, else 1.
+// exitCode prints err and returns the exit code: 2 for an invalid command line, 130 for an interrupt, else 1.
 func exitCode(ctx context.Context, err error) int {
 	var usage deploy.UsageError
 	switch {
@@ -63,11 +62,11 @@ func exitCode(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "downbeat:", err)
 		return 2
 
-	// 130 is what shells report of a process that an interrupt ended.
+	// Shells report 130 for a process that an interrupt ended.
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "downbeat: interrupted")
 		return 130
-	case ctx.Err() != nil: // what was under way says how it was cut short
+	case ctx.Err() != nil: // the interrupted command says how far it came
 		fmt.Fprintln(os.Stderr, "downbeat: interrupted:", err)
 		return 130
 	}
@@ -76,17 +75,17 @@ func exitCode(ctx context.Context, err error) int {
 	return 1
 }
 
-// errUsage ends with exit code 2; what was wrong has been printed.
+// errUsage means exit code 2; the message has been printed.
 var errUsage = errors.New("usage")
 
-// runNamed runs the command that args name; help prints what there is.
+// runNamed runs the command that args name. help prints the list of commands.
 func runNamed(ctx context.Context, path string, all []command, args []string, help func(io.Writer)) error {
 	if len(args) == 0 {
 		help(os.Stderr)
 		return errUsage
 	}
 
-	// A command is asked for help in three ways; they become its -h.
+	// "help X", "-h X" and "--help X" all become "X -h".
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
 		if len(args) == 1 {
@@ -94,7 +93,7 @@ func runNamed(ctx context.Context, path string, all []command, args []string, he
 			return nil
 		}
 
-		// The capacity is cut, so that the caller's arguments are not written over.
+		// Limit the capacity, so that append does not overwrite the caller's arguments.
 		args = append(args[1:len(args):len(args)], "-h")
 	case "-version", "--version":
 		args = []string{"version"}
@@ -114,7 +113,7 @@ func runNamed(ctx context.Context, path string, all []command, args []string, he
 	return errUsage
 }
 
-// parse parses the flags of a command that takes no other words.
+// parse parses the flags of a command without positional arguments.
 func parse(fs *flag.FlagSet, args []string) error {
 	if err := deploy.ParseFlags(fs, args); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// modelsCommand makes and checks the models in models/.
+// modelsCommand returns the commands that make and check the models in models/.
 func modelsCommand() command {
 	words := []command{
 		{"train", "train the models from scratch on rendered scenes", trainModels},
@@ -30,7 +30,7 @@ func modelsCommand() command {
 		}}
 }
 
-// imagesMost is as many held-out images as are worth drawing.
+// imagesMost is the largest number of held-out images.
 const imagesMost = 1_000_000
 
 func trainModels(ctx context.Context, args []string) error {
@@ -39,7 +39,7 @@ func trainModels(ctx context.Context, args []string) error {
 	fs.StringVar(&o.Dir, "dir", "models", "model repository to write into")
 	fs.StringVar(&o.Only, "only", "", "models to train, separated by commas (default all)")
 	fs.BoolVar(&o.Exits, "exits", false, "train only the heads of early exits, behind the models that are in -dir")
-	fs.Uint64Var(&o.Seed, "seed", 1, "names the data and the initial weights")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the data and the initial weights")
 	fs.IntVar(&o.Parallel, "parallel", 2, "models to train at the same time, one core each")
 	fs.Float64Var(&o.Effort, "effort", 1, "multiplies the number of steps")
 	fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
@@ -86,7 +86,7 @@ func renderModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models render", flag.ContinueOnError)
 	dir := fs.String("out", "out/scenes", "directory to write into")
 	n := fs.Int("n", 8, "pictures per family")
-	seed := fs.Uint64("seed", 1, "names the pictures")
+	seed := fs.Uint64("seed", 1, "seed of the pictures")
 	when := fs.String("conditions", "mixed", "mixed, day or night")
 	if err := parse(fs, args); err != nil {
 		return err
@@ -96,7 +96,7 @@ func renderModels(ctx context.Context, args []string) error {
 		return fmt.Errorf("models render: -n %d: want 1 to 10000", *n)
 	}
 
-	// No conditions at all means mixed: each picture draws its own.
+	// nil conditions mean mixed: each picture draws its own.
 	var c *scene.Conditions
 	switch *when {
 	case "mixed":
@@ -107,7 +107,7 @@ func renderModels(ctx context.Context, args []string) error {
 		return fmt.Errorf("conditions: %q: want mixed, day or night", *when)
 	}
 
-	// What was written is listed even if a picture failed.
+	// List the written pictures even if one failed.
 	paths, err := models.Render(ctx, *dir, *seed, *n, c)
 	for _, p := range paths {
 		fmt.Println(p)

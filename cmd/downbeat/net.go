@@ -18,14 +18,14 @@ import (
 	"downbeat.dev/rdma/kernel"
 )
 
-// netCommand tells why a tail is long, as far as the kernel knows.
+// netCommand measures network and run-queue delay with the kernel's own counters, to explain long tails.
 func netCommand() command {
 	return command{name: "net", summary: "measure network and run-queue delay in the kernel (root, eBPF)",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat net", flag.ContinueOnError)
-			ports := fs.String("ports", "", "comma-separated TCP ports: connections that begin from now on")
+			ports := fs.String("ports", "", "comma-separated TCP ports; only connections opened from now on count")
 			pids := fs.String("pids", "", "comma-separated process ids; empty: all processes named downbeat")
-			length := fs.Duration("for", 10*time.Second, "how long to watch")
+			length := fs.Duration("for", 10*time.Second, "how long to measure")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -58,16 +58,16 @@ func netCommand() command {
 
 			w, err := kernel.Open(narrow, watched)
 
-			// Without root there is another way to see delays, and the error names it.
+			// Without root, the error names another way to see delays.
 			if errors.Is(err, kernel.ErrNotPermitted) {
-				return fmt.Errorf("%w (without it, the delays that frontends and backends report are those of their own echoes)", err)
+				return fmt.Errorf("%w (without it, use the delays that frontends and backends measure with their own echoes)", err)
 			}
 			if err != nil {
 				return err
 			}
 			defer w.Close()
 
-			// The kernel counts by itself: there is nothing to do meanwhile.
+			// The kernel counts; this process only waits.
 			select {
 			case <-time.After(*length):
 			case <-ctx.Done():
@@ -95,7 +95,7 @@ func printDelays(w io.Writer, r kernel.Report) {
 	fmt.Fprintln(w, r.Verdict())
 }
 
-// numbers reads a comma-separated list of 1 to most.
+// numbers parses a comma-separated list of numbers from 1 to most.
 func numbers(s string, most int) ([]int, error) {
 	var out []int
 	for part := range strings.SplitSeq(s, ",") {

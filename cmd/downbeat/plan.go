@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// planCommand has the commands that plan instead of serving.
+// planCommand returns the planning commands.
 func planCommand() command {
 	return command{name: "plan", summary: "decide which GPUs hold which models: size, show, dry-run, apply, rollback",
 		run: func(ctx context.Context, args []string) error {

@@ -20,7 +20,7 @@ import (
 	"downbeat.dev/core/engine"
 )
 
-// livePlanners are the commands that ask a running scheduler.
+// livePlanners are the planning commands that need a running scheduler.
 func livePlanners() []command {
 	return []command{
 		{"show", "what each GPU has, and how the latest plan stands", runPlanShow},
@@ -30,7 +30,7 @@ func livePlanners() []command {
 	}
 }
 
-// planFlags are what all of them have.
+// planFlags are the flags that all of these commands share.
 type planFlags struct {
 	*statusFlags
 	fs *flag.FlagSet
@@ -41,7 +41,7 @@ func newPlanFlags(word string) *planFlags {
 	return &planFlags{addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics"), fs}
 }
 
-// parse reads the flags and the token.
+// parse parses the flags and reads the token.
 func (f *planFlags) parse(args []string) (token string, err error) {
 	if err := parse(f.fs, args); err != nil {
 		return "", err
@@ -49,9 +49,9 @@ func (f *planFlags) parse(args []string) (token string, err error) {
 	return f.readSecret()
 }
 
-// proposalFlags are a proposal's.
+// proposalFlags registers the flags of a proposal.
 func (f *planFlags) proposalFlags() (parts *int, moves *float64) {
-	return f.fs.Int("parts", 0, "sub-clusters that the GPUs of a kind form; 0: as few as memory allows"),
+	return f.fs.Int("parts", 0, "number of sub-clusters per kind of GPU; 0: as few as memory allows"),
 		f.fs.Float64("moves", 0.05, "share of the models' load time that may move, 0 to 1")
 }
 
@@ -85,7 +85,7 @@ func runPlanProposal(ctx context.Context, args []string) error {
 		return fmt.Errorf("plan dry-run: %w", err)
 	}
 
-	// JSON is passed on as it came: it is what apply -f takes.
+	// Pass JSON on unchanged: apply -f reads it.
 	if f.format == "json" {
 		_, err = os.Stdout.Write(append(text, '\n'))
 		return err
@@ -100,8 +100,8 @@ func runPlanProposal(ctx context.Context, args []string) error {
 func runPlanApply(ctx context.Context, args []string) error {
 	f := newPlanFlags("apply")
 	parts, moves := f.proposalFlags()
-	file := f.fs.String("f", "", "`file` of dry-run -o json, - for standard input; empty: what a dry run proposes now")
-	wait := f.fs.Bool("wait", false, "until the plan has ended")
+	file := f.fs.String("f", "", "`file` written by dry-run -o json, or - for standard input; empty: apply a new proposal")
+	wait := f.fs.Bool("wait", false, "wait until the plan has ended")
 	token, err := f.parse(args)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func runPlanApply(ctx context.Context, args []string) error {
 
 func runPlanRollback(ctx context.Context, args []string) error {
 	f := newPlanFlags("rollback")
-	wait := f.fs.Bool("wait", false, "until all is back")
+	wait := f.fs.Bool("wait", false, "wait until the rollback has ended")
 	token, err := f.parse(args)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func runPlanRollback(ctx context.Context, args []string) error {
 	return f.printStatus(os.Stdout, text)
 }
 
-// awaitPlan asks until no plan is under way.
+// awaitPlan polls the scheduler until no plan is under way.
 func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error) {
 	for {
 		text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", token)
@@ -170,12 +170,12 @@ func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error)
 	}
 }
 
-// postPlan sends a plan, or an order to roll one back.
+// postPlan sends a plan or a rollback order.
 func postPlan(ctx context.Context, url, path, token string, body []byte) ([]byte, error) {
 	return callServer(ctx, 30*time.Second, http.MethodPost, url, path, token, body)
 }
 
-// printStatus prints what is where.
+// printStatus prints the latest plan and the models on each GPU.
 func (f *planFlags) printStatus(out io.Writer, text []byte) error {
 	if f.format == "json" {
 		_, err := out.Write(append(text, '\n'))
@@ -219,7 +219,7 @@ func printPlanStatus(out io.Writer, s *engine.PlanStatus) error {
 	return w.Flush()
 }
 
-// mebibytes writes a number of bytes, - for one that is not known.
+// mebibytes formats a number of bytes in MiB; "-" if it is unknown.
 func mebibytes(n int64) string {
 	if n == 0 {
 		return "-"

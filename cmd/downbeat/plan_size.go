@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// sizeFlags are what plan size is asked.
+// sizeFlags are the flags of plan size.
 type sizeFlags struct {
 	rates, slos, kinds, prices string
 	profiles, models           string
@@ -26,9 +26,9 @@ type sizeFlags struct {
 	o                          sizing.Options
 }
 
-// planSize answers how many GPUs of which kind some models need at some rates.
+// planSize computes the number and kind of GPUs that models need at given rates.
 func planSize() command {
-	return command{name: "size", summary: "how many GPUs of which kind models need at some rates, at what bad rate and accuracy, in virtual time",
+	return command{name: "size", summary: "number and kind of GPUs that models need at given rates, bad rate and accuracy, in virtual time",
 		run: func(ctx context.Context, args []string) error {
 			f := sizeFlags{o: sizing.DefaultOptions()}
 			fs := flag.NewFlagSet("downbeat plan size", flag.ContinueOnError)
@@ -38,7 +38,7 @@ func planSize() command {
 				return err
 			}
 
-			// Everything is read before the first simulation, which may take minutes.
+			// Read all inputs before the first simulation, which may take minutes.
 			services, kinds, err := f.load()
 			if err != nil {
 				return deploy.UsageError("plan size: " + err.Error())
@@ -49,33 +49,33 @@ func planSize() command {
 
 func (f *sizeFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&f.rates, "rate", "", "`MODEL=REQUESTS/S,…` (required)")
-	fs.StringVar(&f.slos, "slo", "", "`MODEL=50ms,…`, or one duration for all; empty: what the profiles say")
+	fs.StringVar(&f.slos, "slo", "", "`MODEL=50ms,…`, or one duration for all; empty: the SLOs of the profiles")
 
-	// Where profiles come from.
+	// Sources of profiles.
 	fs.StringVar(&f.kinds, "kind", "", "published profiles of these `kinds`: 1080ti, a100; empty: both, unless -profiles or -models names others")
 	fs.StringVar(&f.profiles, "profiles", "", "`KIND=FILE,…` of CSV model,alpha_ms,beta_ms,slo_ms")
-	fs.StringVar(&f.models, "models", "", "model repository `directory`: a kind for every host that downbeat profile has measured its models on")
-	fs.StringVar(&f.prices, "price", "", "`KIND=PRICE,…` of a GPU and hour: the cheapest comes first")
+	fs.StringVar(&f.models, "models", "", "model repository `directory`: one kind for each host on which downbeat profile measured its models")
+	fs.StringVar(&f.prices, "price", "", "`KIND=PRICE,…` per GPU and hour; the cheapest answer comes first")
 	fs.Func("family", "`NAME=MODEL:ACCURACY+MODEL:ACCURACY…`: any of these models answers NAME; may be repeated", func(text string) error {
 		f.families = append(f.families, text)
 		return nil
 	})
 
-	// What is good enough, and what is simulated.
-	fs.Float64Var(&f.bad, "bad", 100*f.o.BadMax, "most percent of each model's requests that may miss their SLO")
-	fs.Float64Var(&f.o.AccuracyMin, "accuracy", 0, "least mean accuracy of each family's answers, 0 to 1")
-	fs.IntVar(&f.o.GPUsMax, "gpus-max", f.o.GPUsMax, "GPUs to try at most")
+	// Requirements, and parameters of the simulation.
+	fs.Float64Var(&f.bad, "bad", 100*f.o.BadMax, "largest percentage of each model's requests that may miss their SLO")
+	fs.Float64Var(&f.o.AccuracyMin, "accuracy", 0, "smallest mean accuracy of each family's answers, 0 to 1")
+	fs.IntVar(&f.o.GPUsMax, "gpus-max", f.o.GPUsMax, "largest number of GPUs to try")
 	fs.StringVar(&f.arrivals, "arrivals", "poisson", "`process`: poisson, constant, or gamma:SHAPE (smaller is burstier)")
 	fs.DurationVar(&f.o.Ctrl, "ctrl", 0, "delay of a control message")
 	fs.DurationVar(&f.o.Data, "data", 0, "delay per input of a batch")
 	fs.IntVar(&f.o.Seeds, "seeds", f.o.Seeds, "seeds, pooled")
 	fs.DurationVar(&f.o.Span, "span", f.o.Span, "simulated time per seed")
 
-	fs.StringVar(&f.svg, "svg", "", "write a picture of more and fewer GPUs to this `file`")
+	fs.StringVar(&f.svg, "svg", "", "write an SVG of the results with more and fewer GPUs to this `file`")
 	fs.StringVar(&f.format, "o", "table", "output: table or json")
 }
 
-// load makes services and kinds of the flags.
+// load builds services and kinds from the flags.
 func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 	if err := checkFormat(f.format); err != nil {
 		return nil, nil, err
@@ -85,7 +85,7 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 		return nil, nil, fmt.Errorf("-%w", err)
 	}
 
-	// Flags are in percent, the simulator in shares.
+	// The flags are in percent, the simulator's values are shares.
 	f.o.BadMax = f.bad / 100
 
 	services, err := f.services()
@@ -102,7 +102,7 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 		source.Files[kind] = file
 	}
 
-	// Published profiles stand in only where no others are named.
+	// Published profiles are used only if no others are named.
 	switch {
 	case f.kinds != "":
 		source.Zoos = strings.Split(f.kinds, ",")
@@ -117,7 +117,7 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 	return services, kinds, errors.Join(f.setPrices(kinds), f.o.Validate())
 }
 
-// pairs splits a list at its commas; an empty list has none.
+// pairs splits a list at its commas; an empty list yields nothing.
 func pairs(list string) func(yield func(string) bool) {
 	if list == "" {
 		return func(func(string) bool) {}
@@ -150,14 +150,14 @@ func (f *sizeFlags) services() ([]sizing.Service, error) {
 			return nil, fmt.Errorf("-rate: model %s appears twice", name)
 		}
 
-		// A model is a family of one until -family says otherwise.
+		// A model is a family of one variant until -family names more.
 		out = append(out, sizing.Service{Name: name, Rate: rate, Variants: []sizing.Variant{{Model: name, Accuracy: 1}}})
 	}
 	if len(out) == 0 {
 		return nil, errors.New("-rate is missing: want MODEL=REQUESTS/S,…")
 	}
 
-	// A flag that names a model without a rate is refused: it would change nothing.
+	// Refuse a flag for a model without a rate: it would have no effect.
 	at := func(flag, name string) (*sizing.Service, error) {
 		k := slices.IndexFunc(out, func(s sizing.Service) bool { return s.Name == name })
 		if k < 0 {
@@ -185,7 +185,7 @@ func (f *sizeFlags) services() ([]sizing.Service, error) {
 func parseVariants(family, members string) ([]sizing.Variant, error) {
 	var out []sizing.Variant
 	for member := range strings.SplitSeq(members, "+") {
-		// The accuracy is the user's: profiles know times only.
+		// The user states the accuracy, since profiles contain only times.
 		model, text, ok := strings.Cut(member, ":")
 		accuracy, err := strconv.ParseFloat(text, 64)
 		if !ok || err != nil {
@@ -196,9 +196,9 @@ func parseVariants(family, members string) ([]sizing.Variant, error) {
 	return out, nil
 }
 
-// setSLOs reads one duration for all services, or one for each of some.
+// setSLOs parses one duration for all services, or a list of NAME=DURATION.
 func (f *sizeFlags) setSLOs(all []sizing.Service, at func(flag, name string) (*sizing.Service, error)) error {
-	// One duration alone is for all models.
+	// A single duration applies to all models.
 	if d, err := time.ParseDuration(f.slos); err == nil {
 		for i := range all {
 			all[i].SLO = d
@@ -229,7 +229,7 @@ func (f *sizeFlags) setPrices(kinds []sizing.Kind) error {
 			return err
 		}
 
-		// A price for a kind that is not simulated is a mistake, not a wish.
+		// A price for a kind that is not simulated is a mistake.
 		k := slices.IndexFunc(kinds, func(k sizing.Kind) bool { return k.Name == name })
 		price, err := strconv.ParseFloat(text, 64)
 		if k < 0 || err != nil || !(price > 0 && price < 1e6) {

@@ -20,7 +20,7 @@ func profileCommand() command {
 func runProfile(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat profile", flag.ContinueOnError)
 
-	// The words behind the flags are models, which the usual usage would not say.
+	// The arguments after the flags are models, which the default usage text does not mention.
 	fs.Usage = func() {
 		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nMeasures the models (default all real ones) and stores ℓ(b) beside each version.\n\n")
 		fs.PrintDefaults()
@@ -31,7 +31,7 @@ func runProfile(ctx context.Context, args []string) error {
 	fs.IntVar(&o.Rounds, "rounds", 40, "samples per batch size")
 	fs.BoolVar(&o.GPU, "gpu", false, "measure on this host's first GPU (a binary built with the tag cuda)")
 	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
-	fs.Uint64Var(&o.Seed, "seed", 1, "names the order in which batch sizes are measured")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order in which batch sizes are measured")
 	fs.BoolVar(&o.Dry, "dry-run", false, "print and store nothing")
 
 	if err := deploy.ParseFlags(fs, args); err != nil {

@@ -30,7 +30,7 @@ func runRollback(ctx context.Context, args []string) error {
 	}
 
 	if c.LogLevel == deploy.Default().LogLevel {
-		c.LogLevel = "warn" // one answer, not a service
+		c.LogLevel = "warn" // the command prints one line; it needs no service log
 	}
 
 	s, err := startClient(ctx, c)
@@ -38,7 +38,7 @@ func runRollback(ctx context.Context, args []string) error {
 		return err
 	}
 
-	// A client starts before any backend has told its models.
+	// A client starts before any backend has announced its models.
 	awaitModels(ctx, s)
 	if err := s.Client().RollBack(ctx, rest[0], rest[1]); err != nil {
 		return errors.Join(fmt.Errorf("rollback: %w", err), s.Close())

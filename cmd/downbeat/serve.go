@@ -26,16 +26,16 @@ func gatewayCommand() command {
 	return runCommand("gateway", "a gateway alone: REST and gRPC, for a scheduler", "", downbeat.Gateway, nil, nil)
 }
 
-// runCommand is a command that starts the parts of some roles and runs until it is told to stop, with metrics on an
-// address of their own (the default; a flag sets it). extra registers flags of its own, and complete puts them in the
-// configuration; nil: there are none.
+// runCommand returns a command that starts the parts of some roles and runs until it is interrupted. metrics is the
+// default of the -metrics flag. extra registers further flags and complete copies them into the configuration; both
+// may be nil.
 func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*flag.FlagSet), complete func(*downbeat.Config) error) command {
 	return command{name, summary, func(ctx context.Context, args []string) error {
-		// A part of a deployment waits for the others: they may start in any order.
+		// Patient: the parts of a deployment may start in any order, so each waits for the others.
 		printConfig, c := false, downbeat.Config{Roles: roles, Patient: true, Log: os.Stderr, Version: buildVersion(), SessionTrial: sim.Trial}
 		knobs, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
 			fs.BoolVar(&printConfig, "print-config", false, "print the configuration in force and exit")
-			fs.StringVar(&c.Metrics, "metrics", metrics, "`address` for /metrics, /v2/health and /debug/pprof alone; empty: none")
+			fs.StringVar(&c.Metrics, "metrics", metrics, "separate `address` for /metrics, /v2/health and /debug/pprof; empty: none")
 			if extra != nil {
 				extra(fs)
 			}
@@ -50,7 +50,7 @@ func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*
 
 		c.Config = knobs
 
-		// What is in force is known once all flags and files are read, and before anything is started.
+		// All flags and files have been read, and nothing has been started.
 		if printConfig {
 			fmt.Print(c.YAML())
 			return nil
@@ -65,7 +65,7 @@ func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*
 	}}
 }
 
-// runSystem starts what the configuration says, waits for the end of ctx or for a part that fails, and closes it.
+// runSystem starts the configured parts, waits until ctx ends or a part fails, and closes the system.
 func runSystem(ctx context.Context, c downbeat.Config) error {
 	memory := &deviceMemory{}
 	c.DeviceMemory = memory
@@ -74,7 +74,7 @@ func runSystem(ctx context.Context, c downbeat.Config) error {
 		return err
 	}
 
-	// Closing drains: what was accepted is answered, for as long as the log line says.
+	// Close drains: accepted requests are still answered, for at most DrainMax.
 	err = s.Wait(ctx)
 	s.Log().Info("stopping", "drain_max", downbeat.DrainMax)
 	return errors.Join(err, s.Close(), memory.Close())

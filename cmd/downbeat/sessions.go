@@ -23,7 +23,7 @@ func sessionsCommand() command {
 func runSessionsCommand(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat sessions", flag.ContinueOnError)
 	status := addStatusFlags(fs, "a gateway that serves applications")
-	frames := fs.Int("frames", 0, "also the stages over time of so many of the latest frames of each application")
+	frames := fs.Int("frames", 0, "also draw the stages of this many of the latest frames of each application")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 			if s.Slowed > 0 {
 				promise += fmt.Sprintf(", at %.4g/s", s.Slowed)
 			}
-			// Shares are of the frames so far; a session without frames has kept none and lost none.
+			// Percentages count the frames so far; max avoids a division by zero for a session without frames.
 			fmt.Fprintf(w, "%s\t%s\t%.4g/s\t%v\t%d\t%.2f %%\t%d\t%d\t%d\t%.1f %%\t%s\n", a.Name, name, s.Rate, s.Latency, s.Frames,
 				100*float64(s.InTime)/float64(max(s.Frames, 1)), s.Late, s.Failed, s.Skipped, 100*s.Recent, promise)
 		}
@@ -75,17 +75,17 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 	return nil
 }
 
-// printFrame draws the steps of a frame over its budget, one character for a fortieth.
+// printFrame draws the steps of a frame over its budget, one character per fortieth.
 func printFrame(out io.Writer, a *app.ApplicationStatus, f *app.FrameTrace) {
 	const wide = 40
 	fmt.Fprintf(out, "\n%s, session %d, %v of %v %s\n", a.Name, f.Session, f.Elapsed.Round(10*time.Microsecond), f.Budget.Round(time.Millisecond), f.Error)
 
-	// The scale is the budget, or the frame's own time where it took longer.
+	// The scale is the budget, or the frame's elapsed time if that is longer.
 	column := func(t time.Duration) int {
 		return min(wide, max(0, int(wide*t/max(f.Budget, f.Elapsed, 1))))
 	}
 	for j, s := range f.Steps {
-		// Even a stage that took no time gets one column.
+		// Even a stage of no duration gets one column.
 		from := min(column(s.From), wide-1)
 		bar := strings.Repeat(" ", from) + strings.Repeat("█", max(1, column(s.To)-from))
 		fmt.Fprintf(out, "  %-12.12s |%-*s| %8v %2d requests %s\n", a.Steps[j], wide, bar, (s.To - s.From).Round(10*time.Microsecond), s.Requests, s.End)

@@ -17,13 +17,14 @@ import (
 	"downbeat.dev/deploy"
 )
 
-// statusFlags say whom to ask for a status, and how to print it.
+// statusFlags name the server to ask and the output format.
 type statusFlags struct {
-	name                   string // the command's, for errors
+	name                   string // the command's name, for errors
 	url, tokenFile, format string
 }
 
-// addStatusFlags adds the flags of a command that prints the status of whom the usage describes.
+// addStatusFlags registers the flags of a command that prints a server's status. whom describes the server in the
+// help text.
 func addStatusFlags(fs *flag.FlagSet, whom string) *statusFlags {
 	f := &statusFlags{name: strings.TrimPrefix(fs.Name(), "downbeat ")}
 	fs.StringVar(&f.url, "url", "http://127.0.0.1:8000", "`address` of "+whom)
@@ -32,8 +33,8 @@ func addStatusFlags(fs *flag.FlagSet, whom string) *statusFlags {
 	return f
 }
 
-// readSecret returns the secret of the token file, and says what is wrong with the flags: before anybody is asked, so that
-// a wrong file is told as such.
+// readSecret checks the format flag and returns the secret in the token file. Call it before contacting the server,
+// so that an error names the file.
 func (f *statusFlags) readSecret() (string, error) {
 	if err := checkFormat(f.format); err != nil {
 		return "", err
@@ -41,8 +42,8 @@ func (f *statusFlags) readSecret() (string, error) {
 	return deploy.Config{TokenFile: f.tokenFile}.Token()
 }
 
-// ask reads the status that lies at a path into x. Where JSON was asked for it prints the answer as it came and reports
-// that: fields that this binary does not know are not lost.
+// ask fetches the status at path and decodes it into x. With -o json it prints the answer unchanged, to keep fields
+// that this binary does not know, and returns printed.
 func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool, err error) {
 	token, err := f.readSecret()
 	if err != nil {
@@ -65,15 +66,15 @@ func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool
 	return false, nil
 }
 
-// statusMost bounds what a peer may answer: an explanation has up to 65,536 classes of a few hundred bytes.
+// statusMost limits the size of an answer: an explanation has up to 65,536 classes of a few hundred bytes.
 const statusMost = 256 << 20
 
-// fetchStatus asks a gateway or a scheduler for what lies at a path.
+// fetchStatus gets the status at path from a gateway or a scheduler.
 func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
 	return callServer(ctx, 10*time.Second, http.MethodGet, url, path, token, nil)
 }
 
-// callServer makes a call to a gateway or a scheduler, and ends it when it has taken too long.
+// callServer calls a gateway or a scheduler, with most as its timeout.
 func callServer(ctx context.Context, most time.Duration, method, url, path, token string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -88,14 +89,14 @@ func callServer(ctx context.Context, most time.Duration, method, url, path, toke
 	return answerText(http.DefaultClient.Do(r))
 }
 
-// answerText reads an answer, or why there is none.
+// answerText returns the body of an answer, or an error that contains it.
 func answerText(answer *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
 
-	// The text is read before the status is looked at: an error's text says why.
+	// Read the body before checking the status: an error's body has the reason.
 	text, err := io.ReadAll(io.LimitReader(answer.Body, statusMost))
 	switch {
 	case err != nil:

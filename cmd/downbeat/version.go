@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 )
 
-// version is set at link time; a plain go build reports what the module system knows.
+// version is set at link time. In a plain go build it is empty and the module system's version is reported.
 var version string
 
 func versionCommand() command {
@@ -23,7 +23,7 @@ func versionCommand() command {
 }
 
 func buildVersion() string {
-	// A release sets the version when it links; a build from source has what Go recorded.
+	// Releases set version at link time; a build from source uses the version that Go recorded.
 	if version != "" {
 		return version
 	}
