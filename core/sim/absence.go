@@ -1,12 +1,13 @@
 package sim
 
-// absenceLeast and absenceMost are for how long a backend is away that leaves for long: a plan waits 3 s for its GPUs (plan.IsGone).
+// absenceLeast and absenceMost bound the long absence of a backend. A plan waits 3 s for an absent backend's GPUs
+// (plan.IsGone).
 const (
 	absenceLeast Duration = 3.5e9
 	absenceMost  Duration = 6e9
 )
 
-// leaveForLong has a backend die, or lose all its links, and return when a plan has gone on without its GPUs.
+// leaveForLong makes a backend die or lose all its links, and return after a plan has gone on without its GPUs.
 func (b *back) leaveForLong() {
 	c := b.c
 	if b.dead || c.calm {
@@ -23,7 +24,7 @@ func (b *back) leaveForLong() {
 		return
 	}
 
-	// It lives and goes on with what it has, a load for one.
+	// The backend lives and continues its work, such as a model load.
 	for i, s := range b.sessions {
 		b.barred[i] = c.now.Add(away)
 		if s != nil && s.up {

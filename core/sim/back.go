@@ -10,27 +10,28 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// back is a backend: it outlives its sessions, and dies and returns.
+// back is a simulated backend. It outlives its sessions, and it dies and returns.
 type back struct {
 	peer
 	index    int
 	hello    wire.BackendHello
 	tempo    float64
-	slow     float64 // batches take that much longer now
-	unlike   float64 // its profile is that much longer than the models'
-	beyond   float64 // and always that much longer than its profile says
-	life     int     // grows when it dies
+	slow     float64 // factor on batch times during a slowdown
+	unlike   float64 // factor of its profile over the models' profiles
+	beyond   float64 // factor of its batch times over its profile, for the whole run
+	life     int     // incremented when it dies
 	dead     bool
-	hung     Time           // until then nothing ends
-	sessions []*backSession // by scheduler: the latest
-	freeAt   []Time         // per GPU, when its queue is empty
+	hung     Time           // until then no batch ends
+	sessions []*backSession // the latest session, by scheduler
+	freeAt   []Time         // per GPU: when its queue is empty
 	broken   []bool         // per GPU: every batch fails
-	running  []*order       // not ended, in no order
-	epoch    uint64         // the checker's: of the newest order that it has taken
-	shelf    shelf
+	running  []*order       // batches that have not ended, unordered
+	epoch    uint64         // for the checker: the epoch of the newest accepted order
+	memory   modelMemory
 }
 
-// oneKind is how far the profiles of backends may differ that name the same kind of GPU; others name none.
+// oneKind is the largest difference between profiles of backends that report the same kind of GPU; other backends
+// report no kind.
 const oneKind = 0.15
 
 func (c *Cluster) newBack(i int) *back {
@@ -48,7 +49,7 @@ func (c *Cluster) newBack(i int) *back {
 		b.hello.SubCluster = fmt.Sprint("s", cluster)
 	}
 
-	// One factor for all models: it is the backend's GPUs that are slower.
+	// One factor for all models, since it stands for slower GPUs.
 	b.unlike = 1 + c.o.Unlike*c.rng.Float64()
 	if c.o.Beyond > 0 {
 		b.beyond = 1 + c.o.Beyond*c.rng.Float64()
@@ -65,7 +66,7 @@ func (c *Cluster) newBack(i int) *back {
 	}
 	switch {
 	case c.o.loading():
-		b.stockShelf(cluster)
+		b.stockModels(cluster)
 	case c.o.Unlike <= oneKind || c.o.OneKind:
 		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: c.kindOf(cluster)}}, c.o.GPUs)
 	}
@@ -73,15 +74,15 @@ func (c *Cluster) newBack(i int) *back {
 	return b
 }
 
-// leastProfile is the least that any backend of the same models measured of one of them, by the batch's size. Where all measure alike
-// it is the backend's own.
+// leastProfile returns the smallest profile of a model over all backends with the same models, by batch size. If all
+// backends measure alike, it is the backend's own profile.
 func (c *Cluster) leastProfile(b *back, model uint32) []time.Duration {
 	own := b.hello.Models[model].Profile
 	if c.o.Unlike == 0 {
 		return own
 	}
 
-	// Backends differ by one factor for all models, so that one size tells which is the quickest.
+	// Backends differ by one factor for all models, so one batch size tells which backend is the fastest.
 	least := own
 	for _, other := range c.backs {
 		if t := other.hello.Models; other.index%c.o.Clusters == b.index%c.o.Clusters && t[model].Profile[0] < least[0] {
@@ -91,8 +92,9 @@ func (c *Cluster) leastProfile(b *back, model uint32) []time.Duration {
 	return least
 }
 
-// isSlow says whether the backend's batches take longer than they are planned with: such ones may end late. GPUs of one kind are planned as the
-// slowest of them says, at most oneKind more than half of them (docs/decisions/0238); others as no less than their own backend says.
+// isSlow reports whether the backend's batches take longer than planned, so that they may end late. GPUs of one kind
+// are planned with the slowest profile among them, at most oneKind above the median (docs/decisions/0238); other GPUs
+// are planned with at least their own backend's profile.
 func (b *back) isSlow() bool {
 	c := b.c
 	if !c.o.OneKind {
@@ -108,7 +110,7 @@ func (b *back) isSlow() bool {
 	slices.Sort(said)
 	most, half := said[len(said)-1], said[(len(said)-1)/2]
 
-	const rounded = 1e-6 // profiles are whole ns
+	const rounded = 1e-6 // tolerance: profiles are rounded to whole ns
 	return b.unlike*b.beyond > min(most, half*(1+oneKind))*(1+rounded)
 }
 
@@ -118,7 +120,7 @@ func (b *back) connectAll() {
 	}
 }
 
-// connect opens a session with a scheduler, sooner or later.
+// connect opens a session with a scheduler after a random delay.
 func (b *back) connect(sch *scheduler) {
 	c, i := b.c, sch.index
 	if b.dead || b.sessions[i] != nil && b.sessions[i].up {
@@ -135,7 +137,7 @@ func (b *back) connect(sch *scheduler) {
 	b.sessions[i] = s
 	c.note("backend", int64(b.index), int64(i), 0)
 
-	// The engine may keep what it is given, and the backend opens more sessions with the same hello.
+	// Pass a hello of its own: the engine may keep it, and the backend opens further sessions.
 	h, err := sch.e.OpenBackend(b.greet(), s)
 	if err != nil {
 		c.check.fail("OpenBackend: %v", err)
@@ -148,7 +150,7 @@ func (b *back) connect(sch *scheduler) {
 	s.offerLearners()
 }
 
-// hang holds up everything that has not ended.
+// hang delays every batch that has not ended.
 func (b *back) hang(d Duration) {
 	c := b.c
 	if b.dead || b.hung > c.now {
@@ -165,7 +167,7 @@ func (b *back) hang(d Duration) {
 	}
 }
 
-// die loses all it had; it returns after a while.
+// die loses all state of the backend, which returns after a while.
 func (b *back) die(back Duration) {
 	c := b.c
 	if b.dead {
@@ -174,9 +176,9 @@ func (b *back) die(back Duration) {
 	c.happens(BackendDies, int64(b.index), int64(back))
 	b.life++
 	b.dead, b.running = true, nil
-	b.keepShelf()
+	b.keepModels()
 
-	clear(b.broken) // what starts again has a GPU that works
+	clear(b.broken) // a restarted backend has working GPUs
 	for _, s := range b.sessions {
 		if s != nil && s.up {
 			s.up = false
@@ -184,7 +186,7 @@ func (b *back) die(back Duration) {
 		}
 	}
 
-	// What starts again remembers no leader: it obeys the first that it hears of.
+	// A restarted backend remembers no leader and obeys the first one it hears of.
 	for i := range b.standings {
 		b.standings[i] = control.Standing{}
 	}

@@ -12,24 +12,25 @@ type order struct {
 	s    *backSession
 	x    wire.Execute
 	sent Time
-	// As planned, on the checker's account.
+	// The planned times, for the checker.
 	plannedStart Time
 	plannedExec  Duration
 
-	epoch       uint64 // that its scheduler led in
+	epoch       uint64 // epoch in which its scheduler led
 	life        int
 	begin       Time
-	end         Time // on the backend
+	end         Time // end on the backend
 	exec, fetch Duration
 	told        bool // Done has been sent
 	bad         []wire.ItemFailure
 }
 
-// dropOrders forgets what has not begun of the orders of a scheduler that is obeyed no more.
+// dropOrders drops the batches that have not begun, of a scheduler that the backend no longer obeys.
 func (b *back) dropOrders() {
 	c, s := b.c, b.session()
 
-	// What has begun runs to its end: a GPU cannot be stopped. A life of -1 keeps the others from ending.
+	// Batches that have begun run to their end, since a GPU cannot be stopped. A life of -1 keeps the dropped batches
+	// from ending.
 	b.running = slices.DeleteFunc(b.running, func(o *order) bool {
 		if o.begin <= c.now || o.s == s {
 			return false
@@ -38,7 +39,7 @@ func (b *back) dropOrders() {
 		return true
 	})
 
-	// The queues are planned anew from what still runs.
+	// Compute the queues' ends again from the batches that still run.
 	for g := range b.freeAt {
 		b.freeAt[g] = c.now
 	}
@@ -48,20 +49,20 @@ func (b *back) dropOrders() {
 	}
 }
 
-// accept plans an order on its GPU, behind what is there.
+// accept queues an order on its GPU.
 func (b *back) accept(o *order) {
 	c := b.c
 	n := len(o.x.Items)
 	switch {
 	case b.dead:
 		return
-	case b.session() != o.s: // the scheduler is obeyed no more, or not yet
+	case b.session() != o.s: // the backend does not obey this scheduler (yet, or any more)
 		c.happens(StaleOrder, int64(b.index), int64(o.x.Batch))
 		return
 	}
 	c.check.obeyed(b, o)
 
-	y := *o // the same message may come twice
+	y := *o // copy: the same message may arrive twice
 	o = &y
 	o.life = b.life
 
@@ -73,14 +74,14 @@ func (b *back) accept(o *order) {
 		o.exec = Duration(float64(o.exec) * b.slow * (1 - c.o.ExecLess*c.rng.Float64() + c.o.ExecMore*c.rng.Float64()))
 	}
 
-	// A batch begins when its inputs are there and the GPU is free; a backend that is not eager also waits for its
+	// A batch begins when its inputs are there and the GPU is free. A backend that is not eager also waits for the
 	// planned start.
 	o.begin = max(c.now.Add(o.fetch), *free, b.hung)
 	if !c.o.Eager && !c.calm {
 		o.begin = max(o.begin, c.now.Add(Duration(float64(o.x.Start)*b.tempo)))
 	}
 
-	// The latest deadline in the batch: after it nobody waits for any of its outputs. Budgets are in microseconds.
+	// last is the latest deadline in the batch: after it no output is of use. Budgets are in microseconds.
 	last := Time(0)
 	for i := range o.x.Items {
 		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)*1000))
@@ -90,7 +91,7 @@ func (b *back) accept(o *order) {
 		b.giveBack(o)
 	case b.broken[o.x.GPU]:
 		b.failAll(o, model.ExecutionFailed, !b.old)
-	case o.begin.Add(Duration(table[n-1]-table[n-1]/8)) > last: // nobody wants it any more
+	case o.begin.Add(Duration(table[n-1]-table[n-1]/8)) > last: // no output would be in time
 		b.failAll(o, model.DeadlineCannotBeMet, !b.old && c.chance(c.o.Untold))
 	default:
 		b.failSome(o)
@@ -101,14 +102,14 @@ func (b *back) accept(o *order) {
 	*free = o.end
 	b.running = append(b.running, o)
 
-	// Done may come before the batch's end: it says when the GPU will be free.
+	// Done may be sent before the batch ends, since it reports when the GPU will be free.
 	if !c.calm && c.chance(c.o.Ahead) {
 		c.at(max(c.now, o.end-Time(o.exec/2)), func() { b.report(o) })
 	}
 	c.at(o.end, func() { b.finishOrder(o) })
 }
 
-// failAll ends every request of a batch before it runs.
+// failAll fails every request of a batch without running it.
 func (b *back) failAll(o *order, why model.Reason, untold bool) {
 	o.exec, o.bad = 0, nil
 	for i := range o.x.Items {
@@ -119,8 +120,8 @@ func (b *back) failAll(o *order, why model.Reason, untold bool) {
 	}
 }
 
-// failSome ends some requests of a batch without an output: what cannot be read from its frontend, what the model
-// cannot do, what the backend leaves to others.
+// failSome fails some requests of a batch: inputs that cannot be read from the frontend, failures of the model,
+// requests that the backend gives back.
 func (b *back) failSome(o *order) {
 	c := b.c
 	if c.calm {
@@ -139,7 +140,7 @@ func (b *back) failSome(o *order) {
 			x.Untold = !b.old && c.chance(c.o.Untold)
 			c.happens(FailedItem, int64(b.index), int64(x.Reason))
 		case c.chance(c.o.GiveBack):
-			x.Reason = [...]model.Reason{model.BackendLost, model.NoBackend}[c.rng.IntN(2)] // it ran, or not
+			x.Reason = [...]model.Reason{model.BackendLost, model.NoBackend}[c.rng.IntN(2)] // the batch ran, or did not
 			c.happens(GivenBack, int64(b.index), int64(x.Reason))
 		default:
 			continue
@@ -152,13 +153,13 @@ func (b *back) failSome(o *order) {
 	}
 }
 
-// finishOrder ends an order: outputs go to the frontends, Done to the engine.
+// finishOrder ends an order: it sends the outputs to the frontends and Done to the engine.
 func (b *back) finishOrder(o *order) {
 	c := b.c
 	if o.life != b.life {
-		return // it died with it
+		return // the order died with the backend
 	}
-	if o.end > c.now { // held up meanwhile
+	if o.end > c.now { // delayed meanwhile
 		c.at(o.end, func() { b.finishOrder(o) })
 		return
 	}
@@ -169,7 +170,7 @@ func (b *back) finishOrder(o *order) {
 		failures[x.Index] = x
 	}
 
-	// Outputs go straight to the frontends, even where the session with the scheduler has broken meanwhile.
+	// Outputs go straight to the frontends, even if the session with the scheduler has broken meanwhile.
 	c.after(c.delay(&o.s.link), func() {
 		for i := range o.x.Items {
 			b.sendOutput(o.s.fronts[o.x.Items[i].Frontend], o.x.Items[i].ID, failures[i])
@@ -179,7 +180,7 @@ func (b *back) finishOrder(o *order) {
 	b.report(o)
 }
 
-// sendOutput sends a request's output, or why there is none, to its frontend.
+// sendOutput sends a request's output, or the reason for its failure, to the frontend.
 func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
 	c := b.c
 	switch {
@@ -193,7 +194,7 @@ func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
 	}
 }
 
-// report sends Done, unless it was sent ahead.
+// report sends Done, unless it was sent early.
 func (b *back) report(o *order) {
 	c := b.c
 	if o.life != b.life || o.told {
@@ -201,7 +202,7 @@ func (b *back) report(o *order) {
 	}
 	o.told = true
 	if b.session() != o.s {
-		return // its scheduler is obeyed no more
+		return // the backend no longer obeys this scheduler
 	}
 
 	m := wire.Done{Batch: o.x.Batch, GPU: o.x.GPU, Fetch: int64(o.fetch), Exec: int64(float64(o.exec) * b.tempo), FreeIn: int64(max(0, o.end.Sub(c.now))), Failures: o.bad}
@@ -211,7 +212,7 @@ func (b *back) report(o *order) {
 		m = c.recodeDone(m)
 	}
 	c.send(&s.link, toEngine, LostDone, c.o.LoseDone, func() {
-		// The checker's accounts change before the engine's: Done may send the next batch at once.
+		// Update the checker before the engine: Done may send the next batch at once.
 		back := c.check.done(s, &m)
 		if !s.h.Done([]wire.Done{m}) {
 			c.check.fail("Done on an open session was refused")
@@ -220,7 +221,8 @@ func (b *back) report(o *order) {
 	})
 }
 
-// comesBack says whether the scheduler answers a request that failed so, or has others serve it.
+// comesBack reports whether a request that failed this way returns to the scheduler, which answers it or queues it
+// again.
 func comesBack(x wire.ItemFailure) bool {
 	return x.Untold || x.Reason == model.BackendLost || x.Reason == model.NoBackend
 }

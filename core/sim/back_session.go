@@ -8,21 +8,21 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// backSession is a backend's session with the engine: its BackendPort.
+// backSession is a backend's session with the engine. It implements engine.BackendPort.
 type backSession struct {
 	link
 	b      *back
 	h      *engine.Backend
 	closed bool
-	told   control.Told        // to the scheduler
-	fronts map[uint32]*session // of the scheduler's life that the session is with
-	// The checker's: batches sent and not done, GPUs as planned, frontends announced.
+	told   control.Told        // messages to the scheduler about leadership
+	fronts map[uint32]*session // by number, in the scheduler's life that the session belongs to
+	// For the checker: batches sent and not done, GPUs as planned, frontends announced.
 	flights map[uint64]*order
 	gpus    []seenGPU
 	peers   map[uint32]bool
 }
 
-// session is the one with the scheduler that is obeyed; nil: there is none.
+// session returns the session with the obeyed scheduler, or nil.
 func (b *back) session() *backSession {
 	if b.obeyed < 0 {
 		return nil
@@ -39,7 +39,7 @@ func (s *backSession) tellLead() {
 	}
 }
 
-// tellFollow tells a scheduler whom the backend obeys.
+// tellFollow tells scheduler i which scheduler the backend obeys.
 func (b *back) tellFollow(i int, m wire.Follow) {
 	if s := b.sessions[i]; s != nil && s.sch.candidate != nil && !b.old {
 		b.c.tell(&s.link, toEngine, func() {
@@ -52,7 +52,7 @@ func (b *back) tellFollow(i int, m wire.Follow) {
 	}
 }
 
-// breakLink cuts the connection; the engine notices after a while, and so does the backend.
+// breakLink cuts the connection. The engine and the backend each notice after their own delay.
 func (s *backSession) breakLink(engine, peer Duration) {
 	c := s.b.c
 	s.up = false
@@ -61,7 +61,7 @@ func (s *backSession) breakLink(engine, peer Duration) {
 	s.drop(peer)
 }
 
-// drop lets the backend notice after a while that the connection is gone; then it connects anew.
+// drop lets the backend notice the lost connection after a delay and connect again.
 func (s *backSession) drop(after Duration) {
 	b := s.b
 	s.up = false
@@ -82,7 +82,7 @@ func (s *backSession) close() {
 	s.closed, s.up = true, false
 	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
 
-	// The checker's accounts change first: closing queues the requests again, and outcomes may come out at once.
+	// Update the checker before the engine: closing queues the requests again, and outcomes may be sent at once.
 	lost := c.check.backendCloses(s)
 	if !s.orphaned() {
 		s.h.Close()
@@ -121,7 +121,7 @@ func (s *backSession) Cut(error) {
 	})
 }
 
-// cutMost is how long a session takes to end once the engine has given it up.
+// cutMost is the longest delay until a session ends after the engine has given it up.
 const cutMost Duration = 10e6
 
 // Execute implements engine.BackendPort.
@@ -133,8 +133,8 @@ func (s *backSession) Execute(m []engine.Order) {
 		c.check.executed(o)
 		c.report.Batches++
 
-		// A peer of the version before gets what that version's encoding leaves of the order; the checker keeps
-		// the whole.
+		// A peer of the previous protocol version gets the order as that version encodes it. The checker keeps the
+		// full order.
 		sent := o
 		if s.b.old {
 			sent = c.recodeOrder(o)

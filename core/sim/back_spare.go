@@ -13,13 +13,13 @@ type spareStep struct {
 	untold     bool
 }
 
-// SpareReport is what came out of the spare work of a Cluster's backends.
+// SpareReport counts the spare work of a Cluster's backends.
 type SpareReport struct {
 	Steps int
 	Time  Duration
 }
 
-// offerLearners offers what the backend's learners have, on a session that has just opened.
+// offerLearners offers the backend's spare work on a new session.
 func (s *backSession) offerLearners() {
 	b, c := s.b, s.b.c
 	if c.o.Learners == 0 || b.old || c.resting {
@@ -33,13 +33,13 @@ func (s *backSession) offerLearners() {
 	c.tell(&s.link, toEngine, func() { s.h.OfferSpare(offers) })
 }
 
-// For how long learners have work when faults are over, and again before the models are probed.
+// How long learners have work after the faults end, and again before the models are probed.
 const (
 	spareAfter  Duration = 500e6
 	spareBefore Duration = 200e6
 )
 
-// restLearners withdraws all spare work: steps under way end as they would.
+// restLearners withdraws all spare work. Steps under way end normally.
 func (c *Cluster) restLearners() {
 	c.resting = true
 
@@ -56,7 +56,7 @@ func (c *Cluster) restLearners() {
 	}
 }
 
-// wakeLearners has learners offer their work again.
+// wakeLearners makes learners offer their work again.
 func (c *Cluster) wakeLearners() {
 	c.resting = false
 	for _, b := range c.backs {
@@ -77,7 +77,7 @@ func (s *backSession) Spare(m []wire.SpareStart) {
 	}
 }
 
-// acceptStep runs a step on its GPU, behind what is there.
+// acceptStep queues a step on its GPU.
 func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
 	c := b.c
 	if b.dead || b.session() != s {
@@ -100,7 +100,7 @@ func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
 	c.at(o.end, func() { b.endStep(o) })
 }
 
-// endStep tells that a step has ended. Its learner offers its work again after a fault of its own, a while later.
+// endStep reports the end of a step. A learner that faulted offers its work again after a delay.
 func (b *back) endStep(o *spareStep) {
 	c, s := b.c, o.s
 	if o.life != b.life {
@@ -129,7 +129,7 @@ func (b *back) endStep(o *spareStep) {
 	})
 }
 
-// stepOrdered checks a step against its GPU's plan and adds it.
+// stepOrdered checks a step against its GPU's plan and adds it to the plan.
 func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
 	k.c.note("step", int64(s.b.index)<<32|int64(x.GPU), int64(x.Number), x.Start)
 	if s.closed || int(x.GPU) >= len(s.gpus) || int(x.Work) >= k.c.o.Learners || x.Step != int64(k.c.o.SpareStep) {
@@ -137,7 +137,7 @@ func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
 		return
 	}
 
-	// A step begins on a GPU that nothing is planned on: batches come behind it.
+	// A step begins only on a GPU without planned batches; later batches are planned behind the step.
 	g := &s.gpus[x.GPU]
 	start := k.c.now.Add(Duration(x.Start))
 	if x.Start < 0 || int64(start) < g.Free || len(g.Ahead) > 0 {
@@ -146,8 +146,8 @@ func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
 	g.Free, g.step = int64(start.Add(Duration(x.Step))), x.Number
 }
 
-// stepEnded is told before the engine takes a step's end, which brings forward what is planned behind the step. A late end
-// brings nothing forward, and the engine may have given the step up.
+// stepEnded runs before the engine takes the end of a step, which moves the batches behind the step forward. A late
+// end moves nothing, and the engine may have given the step up.
 func (k *checker) stepEnded(s *backSession, m *wire.SpareEnd) {
 	for i := range s.gpus {
 		g := &s.gpus[i]

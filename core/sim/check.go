@@ -6,13 +6,13 @@ import (
 	"downbeat.dev/core/invariants"
 )
 
-// checker follows what goes through the engine's ports and remembers the first objection. The rules that any scheduler
-// must keep are the observer's (C1 to C5); what the engine's sessions promise besides is checked here.
+// checker observes all messages through the engine's ports and keeps the first violation. The embedded observer
+// checks the rules of every scheduler (C1 to C5); the checker itself checks the promises of the engine's sessions.
 type checker struct {
 	invariants.Observer
 	c      *Cluster
 	err    error
-	bursts int // submitted
+	bursts int // submitted bursts
 }
 
 func (k *checker) watchCluster(c *Cluster) {
@@ -20,12 +20,12 @@ func (k *checker) watchCluster(c *Cluster) {
 	k.Object = k.fail
 }
 
-// book is what the checker knows of one scheduler's life.
+// book is the checker's account of one life of a scheduler.
 type book struct {
 	sessions map[uint32]*session // by number on the wire
 	strays   uint64
 	twins    uint64
-	maybe    uint64 // further twins, perhaps
+	maybe    uint64 // duplicates that may or may not count
 	served   uint64
 }
 
@@ -35,9 +35,9 @@ func (k *checker) fail(format string, a ...any) {
 	}
 }
 
-// checkEnd looks at what is left when everything should have ended, and after all sessions have closed.
+// checkEnd checks that nothing is left when everything should have ended and all sessions have closed.
 func (k *checker) checkEnd() {
-	// Every call ends by its deadline and some grace, whatever became of its request.
+	// Every call ends by its deadline plus a grace, whatever became of its request.
 	for _, f := range k.c.fronts {
 		for i := range f.calls {
 			if f.calls[i].live && !f.gone {
@@ -46,17 +46,17 @@ func (k *checker) checkEnd() {
 		}
 	}
 
-	// Counters are compared before the sessions close: closing changes what is queued.
+	// Compare counters before the sessions close, since closing changes the queues.
 	for _, s := range k.c.schedulers {
 		k.endOf(s)
 		k.c.report.Strays += int(s.book.strays)
 		k.c.report.Twins += int(s.book.twins)
 	}
 
-	// When all have left, nothing may be left of them.
+	// After all sessions have closed, the engine must hold nothing of them.
 	for _, b := range k.c.backs {
 		for _, s := range b.sessions {
-			if s != nil { // one of the version before has none with a standby
+			if s != nil { // a backend of the previous version has no session with a standby
 				s.close()
 			}
 		}
@@ -64,7 +64,7 @@ func (k *checker) checkEnd() {
 
 	for _, f := range k.c.fronts {
 		for _, s := range f.sessions {
-			if s != nil { // it came and went while that scheduler was away
+			if s != nil { // a frontend that came and went while this scheduler was down has none
 				s.close()
 			}
 		}
@@ -77,10 +77,10 @@ func (k *checker) checkEnd() {
 	}
 }
 
-// endOf compares what a scheduler counts with what went through its ports.
+// endOf compares a scheduler's counters with the messages through its ports.
 func (k *checker) endOf(sch *scheduler) {
 	book := &sch.book
-	waiting, maybe := 0, 0 // junk may have an hour's budget, and its Cancel may be lost
+	waiting, maybe := 0, 0 // invalid submits may have a budget of an hour, and their Cancel may be lost
 	for _, s := range book.sessions {
 		for i := range s.keys {
 			x := &s.keys[i]
@@ -108,7 +108,7 @@ func (k *checker) endOf(sch *scheduler) {
 		}
 	}
 
-	// Where the checker cannot know whether a request had ended when its twin came, the count is a range.
+	// The count is a range if the checker cannot know whether a request had ended when its duplicate arrived.
 	if st.Queued < waiting || st.Queued > waiting+maybe || served != book.served || st.Strays != book.strays ||
 		st.Twins < book.twins || st.Twins > book.twins+book.maybe {
 		k.fail("C7: queued %d, served %d, strays %d, twins %d; want %d, %d, %d, %d",

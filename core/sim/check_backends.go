@@ -5,13 +5,13 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// seenGPU is a GPU as the engine must see it.
+// seenGPU is the state of a GPU that the engine must have.
 type seenGPU struct {
 	invariants.GPU
-	step uint64 // the number of the spare step that was ordered last; 0: it has ended
+	step uint64 // number of the last ordered spare step; 0: it has ended
 }
 
-// mayHold says whether a batch may hold a request of a frontend's session.
+// mayHold reports whether a batch may hold a request of this frontend's session.
 func (k *checker) mayHold(s *backSession, number uint32) bool {
 	f := s.fronts[number]
 	switch {
@@ -39,11 +39,11 @@ func (k *checker) executed(o *order) {
 		return
 	}
 
-	// The engine plans with what its sub-cluster measured, which is no less than the quickest of its backends says. A size
-	// that the profile has not is the observer's to object to.
+	// The engine plans with the profile of its sub-cluster, which is at least that of its fastest backend. Batch
+	// sizes outside the profile are the observer's to report.
 	table := k.c.leastProfile(s.b, o.x.Model)
 
-	// Orders count from when they leave, the observer on one clock.
+	// An order's times count from its departure; the observer uses one clock.
 	o.plannedStart, o.plannedExec = o.sent.Add(Duration(o.x.Start)), Duration(table[min(max(n, 1), len(table))-1])
 	planned := invariants.Batch{ID: o.x.Batch, Size: n, Most: len(table), Arrives: int64(o.sent), Start: int64(o.plannedStart),
 		Latest: int64(o.sent.Add(Duration(o.x.Latest))), Finish: int64(o.plannedStart.Add(o.plannedExec))}
@@ -67,14 +67,14 @@ func (k *checker) executed(o *order) {
 		k.End(&q.Life, uint64(x.Frontend), x.ID, "is in a batch")
 		q.Running++
 
-		// Budgets count microseconds, rounded down.
+		// Budgets are in microseconds, rounded down.
 		k.Keeps(&planned, uint64(x.Frontend), x.ID, int64(o.sent)+int64(x.Budget)*1000+999)
 	}
 }
 
-// begins is told when a batch will begin on its GPU.
+// begins checks the time at which a batch will begin on its GPU.
 func (k *checker) begins(o *order, at Time) {
-	// Behind a batch that takes longer than planned, the next one begins late.
+	// A batch behind one that takes longer than planned begins late.
 	if k.c.o.faulty() || o.s.b.isSlow() {
 		return
 	}
@@ -84,7 +84,7 @@ func (k *checker) begins(o *order, at Time) {
 	}
 }
 
-// done is told before the engine takes a Done; it returns the batch when requests of it come back.
+// done runs before the engine takes a Done. It returns the batch if some of its requests come back.
 func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
 	o := s.flights[m.Batch]
@@ -109,7 +109,7 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	return back
 }
 
-// returns is told of a request that is queued again.
+// returns notes a request that is queued again.
 func (k *checker) returns(s *backSession, x *wire.Item) {
 	f := s.fronts[x.Frontend]
 	if f.shut {
@@ -125,9 +125,9 @@ func (k *checker) returns(s *backSession, x *wire.Item) {
 	q.Queued = 1
 }
 
-// ends takes a batch's requests out of it.
+// ends removes a batch's requests from it.
 func (k *checker) ends(o *order) {
-	// A scheduler that was paused blames nobody for the time that it was away.
+	// Do not count the time during which the scheduler was paused.
 	away := max(0, o.s.sch.resumed.Sub(o.sent))
 	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
 		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
@@ -139,7 +139,7 @@ func (k *checker) ends(o *order) {
 	}
 }
 
-// backendCloses is told before a session ends; its requests are queued again.
+// backendCloses runs before a session ends. Its requests are queued again.
 func (k *checker) backendCloses(s *backSession) (lost []*order) {
 	for _, o := range s.flights {
 		k.ends(o)
@@ -152,8 +152,7 @@ func (k *checker) backendCloses(s *backSession) (lost []*order) {
 	return lost
 }
 
-// late looks at batches that came back, when the engine has taken them: what is late must have an outcome
-// now.
+// late runs when the engine has taken batches back: requests past their deadline must have an outcome by now.
 func (k *checker) late(lost []*order) {
 	for _, o := range lost {
 		for i := range o.x.Items {
@@ -164,7 +163,7 @@ func (k *checker) late(lost []*order) {
 	}
 }
 
-// obeyed is told when a backend takes an order.
+// obeyed runs when a backend takes an order.
 func (k *checker) obeyed(b *back, o *order) {
 	if o.epoch < b.epoch && !b.old {
 		k.fail("C11: backend %d takes an order of epoch %d after one of epoch %d", b.index, o.epoch, b.epoch)

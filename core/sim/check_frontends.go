@@ -9,13 +9,13 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// key is the life of one request id in one session. Maybe counts, too, what was lost in two batches: the second drops out
-// only if the first is still queued. Two batches hold it after a Submit came twice.
+// key is the life of one request id in one session. Maybe also counts requests lost in two batches: the second loss
+// drops the request only if the first copy is still queued. A duplicated Submit can put one id into two batches.
 type key struct {
 	invariants.Life
-	lost  bool // it came back from a backend that was lost
+	lost  bool // it came back from a lost backend
 	again bool // it is in the Submit that the engine is taking, and was queued before
-	ended bool // by an outcome since the engine began to take its latest Submit
+	ended bool // an outcome ended it since the engine began to take its latest Submit
 }
 
 func (s *session) key(id uint64) *key {
@@ -26,14 +26,14 @@ func (s *session) key(id uint64) *key {
 	return &s.keys[id-1]
 }
 
-// seatIndex is an id's in the window.
+// seatIndex returns an id's place in the window.
 func (s *session) seatIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
 
-// seatTaken says whether another id may have the id's seat: then a cancel need not find it, and it need not come back from
-// a lost backend.
+// seatTaken reports whether another id may hold this id's place. Then a Cancel need not find the id, and the id need
+// not come back from a lost backend.
 func (s *session) seatTaken(id uint64) bool { return s.seats[s.seatIndex(id)] != id }
 
-// submits is told before the engine takes a Submit.
+// submits runs before the engine takes a Submit.
 func (k *checker) submits(s *session, m []wire.Submit) {
 	now := k.c.now
 	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
@@ -45,14 +45,14 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 		by := int64(deadline(now, &m[i]))
 
 		switch {
-		case x.Queued > 0 && taken: // it is not known any more
+		case x.Queued > 0 && taken: // the engine no longer knows it
 			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
 		case x.Queued > 0:
 			x.again = true
 			continue
-		case x.Deadline != 0 && s.sch.e.Queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
+		case x.Deadline != 0 && s.sch.e.Queued(m[i].Model)+len(m) > searchMost: // it ended, and the engine does not search a long queue for it
 			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
@@ -66,38 +66,39 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 	}
 }
 
-// deadline is a Submit's as the engine knows it.
+// deadline returns a Submit's deadline as the engine computes it.
 func deadline(now Time, m *wire.Submit) Time {
 	return now.Add(Duration(max(0, min(m.Budget, sched.SLOLimit))))
 }
 
-// submitted is told when the engine has taken it.
+// submitted runs after the engine has taken a Submit.
 func (k *checker) submitted(s *session, m []wire.Submit) {
 	for i := range m {
 		switch x := s.key(m[i].ID); {
 		case x.again && x.Queued > 0:
 			s.sch.book.twins++
-		case x.again: // it ended meanwhile, before or after its twin was looked at
+		case x.again: // it ended meanwhile, before or after the engine looked at its duplicate
 			x.Suspect(int64(deadline(k.c.now, &m[i])))
 			s.sch.book.maybe++
 		}
 		s.key(m[i].ID).again = false
 
-		// What is refused takes no seat, and what is taken in and dropped at once does: nobody here knows who has it.
+		// A refused request takes no place in the window, but one that is accepted and dropped at once does; here the
+		// two look alike.
 		if seat := s.seatIndex(m[i].ID); s.key(m[i].ID).ended && s.seats[seat] == m[i].ID {
 			delete(s.seats, seat)
 		}
-		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // where a wake-up is overdue, what it leads to may want another one
+		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // twice PollLate: a late wake-up may lead to a second one
 	}
 
-	// The bound is about all models, so it is not looked at after every burst.
+	// Check only every 32nd burst, since this bound loops over all models.
 	if k.bursts%32 == 0 {
 		k.bounded(s)
 	}
 	k.bursts++
 }
 
-// bounded objects to more queued requests than the engine may hold.
+// bounded reports more queued requests than the engine may hold.
 func (k *checker) bounded(s *session) {
 	o, all := &k.c.o, 0
 	bound := func(id uint32, name string) {
@@ -125,16 +126,16 @@ func (k *checker) bounded(s *session) {
 	}
 }
 
-// overdue objects to a request that is queued after its deadline and some grace. A scheduler that was paused looks at its
-// queues when it goes on.
+// overdue reports a request that is still queued after its deadline plus a grace. A scheduler that was paused checks
+// its queues when it resumes.
 func (k *checker) overdue(s *session, id uint64, grace Duration) {
 	if at := k.c.now.Add(-grace); s.sch.resumed < at {
 		k.Overdue(&s.key(id).Life, uint64(s.h.Number()), id, int64(at))
 	}
 }
 
-// canceled is told when the engine has taken a Cancel. A queue that is longer than searchMost is searched by and by,
-// and what is found in it too late may run.
+// canceled runs after the engine has taken a Cancel. The engine searches a queue longer than searchMost in pieces,
+// and a request that it finds too late may run.
 func (k *checker) canceled(s *session, m *wire.Cancel) {
 	if s.key(m.ID).Queued == 0 || s.seatTaken(m.ID) {
 		return
@@ -144,7 +145,7 @@ func (k *checker) canceled(s *session, m *wire.Cancel) {
 	}
 }
 
-// searchMost is how many requests of a model a Cancel looks at, at most.
+// searchMost is the largest number of a model's requests that one Cancel searches.
 const searchMost = 256
 
 func (k *checker) outcome(s *session, m *wire.Outcome) {
@@ -157,7 +158,7 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 	k.c.report.Told[m.Reason]++
 	x := s.key(m.ID)
 	x.ended = true
-	if x.Queued == 0 && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
+	if x.Queued == 0 && x.again { // a request of higher priority in the same Submit took its place, and its duplicate found none
 		x.again = false
 		return
 	}
@@ -168,8 +169,8 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 	k.End(&x.Life, uint64(s.h.Number()), m.ID, "ended as "+m.Reason.String())
 }
 
-// frontendClosed is told when a session has ended: nothing of it may be heard any more. What it had in a long queue is
-// swept up by and by, and may enter a batch until its engine has been polled to rest once.
+// frontendClosed runs after a session has ended: no further message may name it. The engine removes its requests from
+// a long queue in pieces; they may enter a batch until the engine has been polled until idle once.
 func (k *checker) frontendClosed(s *session, long bool) {
 	s.shut = true
 	if long {
@@ -184,20 +185,20 @@ func (k *checker) frontendClosed(s *session, long bool) {
 	}
 }
 
-// hasLongQueue says whether some queue of a session's scheduler is too long to be searched at once.
+// hasLongQueue reports whether some queue of the session's scheduler is too long to be searched at once.
 func (k *checker) hasLongQueue(s *session) bool {
 	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.e.Queued(id-1) > searchMost })
 }
 
-// answered is told of every end of a call.
+// answered runs at every end of a call.
 func (k *checker) answered(f *front, id uint64, why model.Reason, local bool) {
-	// What a GPU that is slower than its kind has may be late, until deadlines have learned it.
+	// Outputs of a GPU that is slower than its kind may be late until the deadlines account for it.
 	x := &f.calls[id-1]
 	if k.c.o.faulty() || x.slow {
 		return
 	}
 
-	// Nor does a call end otherwise than by itself whose deadline has passed before the frontend knows of a scheduler.
+	// A call whose deadline passes before the frontend knows a scheduler must end by itself.
 	if late := k.c.now > x.deadline; why == model.ReasonNone && late || local && x.told && why != model.Canceled {
 		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, x.deadline)
 	}

@@ -13,15 +13,15 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Cluster is an engine in virtual time, with frontends, backends and the messages between them.
+// Cluster is an engine in virtual time with its frontends, its backends and the messages between them.
 type Cluster struct {
 	o      Options
 	rng    *rand.Rand
-	load   *rand.Rand // what arrives; so that it does not depend on what happens
-	kinds  []float64  // by sub-cluster: its GPUs take that much longer; nil: all are alike
+	load   *rand.Rand // arrivals; separate, so that the load does not depend on the faults
+	kinds  []float64  // by sub-cluster: factor on its GPUs' batch times; nil: all alike
 	floors map[string]float64
 	now    Time
-	moment int // events and turns at now
+	moment int // events and turns at the present time
 	q      events
 	models []clusterModel
 	skew   float64
@@ -35,27 +35,27 @@ type Cluster struct {
 	schedulers []*scheduler
 	record     lead.Record // of the election's store
 	revision   uint64
-	epochs     int // that began
+	epochs     int // epochs that began
 	moves      *moves
-	placements int  // that backends were asked for
-	absentTill Time // when a backend returns that left for long
+	placements int  // placements requested from backends
+	absentTill Time // when the backend that left for long returns
 	resting    bool // learners have no work
 
-	recoding bytes.Reader // what recoder reads
+	recoding bytes.Reader // input of recoder
 	recoder  *wire.Reader
 }
 
-// Report is what came out of a run.
+// Report is the result of a run.
 type Report struct {
-	Calls, Good, Late, Ended, Local int // of callers: outputs in time and late, outcomes, given up
+	Calls, Good, Late, Ended, Local int // calls: outputs in time, outputs late, outcomes, given up by the frontend
 	Span                            Duration
 	Batches, Strays, Twins          int
-	Cuts                            int                    // by the watchdog
-	Saved                           int                    // requests that were spared and got an output in time
-	Reasons                         [model.ReasonCount]int // of calls
-	Told                            [model.ReasonCount]int // by schedulers and backends, also of what makes no sense
+	Cuts                            int                    // sessions cut by the watchdog
+	Saved                           int                    // requests that waited for another leader and got an output in time
+	Reasons                         [model.ReasonCount]int // ends of calls by reason
+	Told                            [model.ReasonCount]int // reasons sent by schedulers and backends, including those for invalid messages
 	Faults                          [FaultCount]int
-	Work                            float64 // GPU time that the good ones take at good batches, ns
+	Work                            float64 // GPU time of the good requests at good batch sizes, ns
 	Hash                            uint64
 	Events                          int
 	Moves                           MovesReport
@@ -63,14 +63,15 @@ type Report struct {
 	Families                        FamiliesReport
 }
 
-// Goodput is what was answered in time, over the time of arrivals, in GPUs that do nothing else.
-// Requests/s would change with the models' shares.
+// Goodput returns the work answered in time, divided by the time of arrivals: the number of fully used GPUs.
+// Requests/s would depend on the models' shares.
 func (r *Report) Goodput() float64 { return r.Work / float64(r.Span) }
 
 // Now implements engine.Clock.
 func (c *Cluster) Now() Time { return c.now }
 
-// Run runs a Cluster to its end, or until a checker objects: then the error says everything.
+// Run runs a Cluster to its end or to the first violation, which the error describes with the seed, the options and
+// the latest events.
 func Run(o Options) (*Report, error) {
 	c, err := newCluster(o)
 	if err != nil {
@@ -91,8 +92,8 @@ func Run(o Options) (*Report, error) {
 func newCluster(o Options) (*Cluster, error) {
 	o = o.filled()
 
-	// Three streams of one seed: options, what happens, and what arrives. A fault that draws more does not change
-	// the load.
+	// One seed gives three streams: options, events and arrivals. A fault that draws more numbers does not change the
+	// load.
 	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6}
 	c.check.watchCluster(c)
 	c.recoder = wire.NewReader(&c.recoding)
@@ -113,9 +114,9 @@ func newCluster(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// drawModels draws what is served.
+// drawModels draws the models.
 func (c *Cluster) drawModels() {
-	// The models' popularities differ between seeds, from even to strongly skewed.
+	// The skew of the models' popularities differs between seeds, from even to strong.
 	c.skew = 1 + 2*c.rng.Float64()
 
 	for i := range c.o.Models {
@@ -141,7 +142,7 @@ func (c *Cluster) act() {
 
 	span := Duration(float64(c.o.Requests) / c.rate() * 1e9)
 
-	// A seed's length is bounded, whatever load its options draw.
+	// Bound the length of a run, whatever load its options draw.
 	span = min(max(span, 20e6), 2e9)
 	if c.o.Span > 0 {
 		span = c.o.Span
@@ -162,7 +163,7 @@ func (c *Cluster) act() {
 	c.run(end)
 	c.run(max(end, c.absentTill)) // a backend that left for long returns by itself
 
-	// Recovery: no more faults, and every model is served again.
+	// Recovery: no more faults, and every model must be served again.
 	c.heal()
 	c.recover()
 
@@ -173,8 +174,8 @@ func (c *Cluster) act() {
 	}
 }
 
-// recover runs until everything must have ended. Learners rest in the middle of it: their steps on idle GPUs would be
-// four events of five, and say no more there than those at its beginning and its end.
+// recover runs until everything must have ended. Learners rest in the middle of the recovery: their steps on idle
+// GPUs would be four events of five, and would check nothing that the beginning and the end do not.
 func (c *Cluster) recover() {
 	end := c.now.Add(c.patience())
 	c.run(c.now.Add(spareAfter))
@@ -184,10 +185,10 @@ func (c *Cluster) recover() {
 	c.run(end)
 }
 
-// momentMost is how many events and turns one moment has at most: thousands where a leader dies under load.
+// momentMost bounds the events and turns at one time. A leader that dies under load causes thousands.
 const momentMost = 1_000_000
 
-// run lets events happen until a time, polling each engine when it is due.
+// run processes events until a time and polls each engine when it is due.
 func (c *Cluster) run(until Time) {
 	for c.check.err == nil {
 		s := c.nextPoll()
@@ -204,7 +205,7 @@ func (c *Cluster) run(until Time) {
 			return
 		}
 
-		// The engine and the world take turns at one moment by a coin, so that seeds try both orders.
+		// If an engine and an event are due at the same time, a coin decides the order, so that seeds try both.
 		if c.q.next() <= c.now && (s.pollAt() > c.now || c.rng.IntN(2) == 0) {
 			c.q.pop()()
 			continue
@@ -221,7 +222,7 @@ func (c *Cluster) nextPoll() *scheduler {
 			continue
 		}
 
-		// Calls may have changed what an engine waits for; its wake-up is drawn once per change, not per look.
+		// Calls may have changed the engine's next wake-up. Draw its delay once per change.
 		if wake := s.e.NextWake(); wake != s.wake {
 			s.arm(wake)
 		}
@@ -232,7 +233,7 @@ func (c *Cluster) nextPoll() *scheduler {
 	return first
 }
 
-// pollAt is when the engine gets its turn.
+// pollAt returns the time of the engine's next turn.
 func (s *scheduler) pollAt() Time {
 	if s.dead {
 		return sched.Never
@@ -240,8 +241,7 @@ func (s *scheduler) pollAt() Time {
 	return max(s.polled, s.paused)
 }
 
-// arm notes that the engine wants to be polled at wake, and draws by how much that will be late. A
-// wake-up that was due before does not become later.
+// arm sets the next turn to the wake-up plus a random delay. A turn that was due earlier does not become later.
 func (s *scheduler) arm(wake Time) {
 	c := s.c
 	at := max(c.now, wake)
@@ -254,11 +254,11 @@ func (s *scheduler) arm(wake Time) {
 	s.wake, s.polled = wake, at
 }
 
-// poll gives the engine its turns until it asks for a later one, as its loops do.
+// poll gives the engine turns until it asks for a later one, as its loops do.
 func (s *scheduler) poll() {
 	c := s.c
 	for spins := 0; spins == 0 || s.e.NextWake() <= c.now; spins++ {
-		// Loops are independent of each other, so any order must do.
+		// Loops are independent of each other, so every order must work.
 		if c.o.ShufflePolls {
 			loops := s.e.Loops()
 			for _, i := range c.rng.Perm(len(loops)) {
@@ -281,10 +281,10 @@ func (c *Cluster) at(t Time, do func()) { c.q.push(t, do) }
 
 func (c *Cluster) after(d Duration, do func()) { c.q.push(c.now.Add(d), do) }
 
-// chance says yes with probability p, and draws nothing when p is 0.
+// chance returns true with probability p. It draws nothing if p is 0.
 func (c *Cluster) chance(p float64) bool { return p > 0 && c.rng.Float64() < p }
 
-// within returns a duration from lo to hi.
+// within returns a random duration from lo to hi.
 func (c *Cluster) within(lo, hi Duration) Duration {
 	if hi <= lo {
 		return lo
@@ -292,7 +292,7 @@ func (c *Cluster) within(lo, hi Duration) Duration {
 	return lo + Duration(c.rng.Int64N(int64(hi-lo)+1))
 }
 
-// drift is how much faster a clock runs.
+// drift returns a clock's random rate.
 func (c *Cluster) drift() float64 {
 	if c.calm || c.o.Drift == 0 {
 		return 1
@@ -300,24 +300,24 @@ func (c *Cluster) drift() float64 {
 	return 1 + c.o.Drift*(2*c.rng.Float64()-1)
 }
 
-// clusterModel is a model as its backends profile it, before their differences.
+// clusterModel is a model with its profile, before the backends' differences.
 type clusterModel struct {
 	name  string
 	table []time.Duration
 	slo   Duration
-	cost  float64 // GPU time of a request, ns, in a batch that takes half of the SLO
+	cost  float64 // GPU time per request in a batch that takes half of the SLO, ns
 
 	static uint64 // bytes
 
 	family   string // empty: none
 	accuracy float64
-	homes    []bool // by sub-cluster; nil: as modelsOf says of models without a family
+	homes    []bool // by sub-cluster; nil: as in modelsOf
 }
 
 func (c *Cluster) drawModel(i int) clusterModel {
 	r := c.rng
 
-	// Products of two draws: most models are small, a few are large.
+	// A product of two draws makes most models small and a few large.
 	alpha, beta := 0.05e6+5e6*r.Float64()*r.Float64(), 0.2e6+20e6*r.Float64()*r.Float64()
 	n := []int{1, 2, 8, 16, 32, 64}[r.IntN(6)]
 	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]time.Duration, n)}
@@ -329,12 +329,12 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	if c.o.Tight {
 		slack = 1.05 + r.Float64()
 	}
-	// The slowest backend may take Unlike longer; the network takes its part.
+	// The SLO must allow for the slowest backend (Unlike) and for the network.
 	worst := float64(m.table[0])*(1+c.o.Unlike) + 2*float64(c.o.Delay+c.o.Vary) + float64(c.o.Ctrl+c.o.Data)
 	m.slo = Duration(worst * slack)
 
-	// What a request costs is told at a batch that takes half of the SLO: a request waits for one batch and runs
-	// in the next.
+	// Compute the cost of a request at a batch that takes half of the SLO: a request waits for one batch and runs in
+	// the next.
 	b := max(1, n-n/8)
 	for b > 1 && Duration(m.table[b-1]) > m.slo/2 {
 		b--
@@ -343,7 +343,7 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	return m
 }
 
-// rate returns the load in requests/s: a share of what all GPUs can do at good batches.
+// rate returns the load in requests/s: a share of the capacity of all GPUs at good batch sizes.
 func (c *Cluster) rate() float64 {
 	var cost float64
 	for i := range c.models {
@@ -352,7 +352,7 @@ func (c *Cluster) rate() float64 {
 	return c.o.Load * float64(c.o.Backends*c.o.GPUs) / cost * 1e9
 }
 
-// modelShare is a model's part of the load: pickModel takes model n·u^skew.
+// modelShare returns a model's share of the load: pickModel picks model n·u^skew.
 func (c *Cluster) modelShare(i int) float64 {
 	n := float64(len(c.models))
 	return math.Pow((float64(i)+1)/n, 1/c.skew) - math.Pow(float64(i)/n, 1/c.skew)
@@ -363,11 +363,11 @@ func (c *Cluster) pickModel() int {
 	return min(n-1, int(float64(n)*math.Pow(c.load.Float64(), c.skew)))
 }
 
-// modelsOf returns which models a sub-cluster serves; some are in two.
+// modelsOf returns the models of a sub-cluster; some models are in two.
 func (c *Cluster) modelsOf(cluster int) []int {
 	var out []int
 	for i := range c.models {
-		if c.o.loading() { // what is loaded is another question
+		if c.o.loading() { // loaded models are tracked separately
 			out = append(out, i)
 			continue
 		}
@@ -379,7 +379,7 @@ func (c *Cluster) modelsOf(cluster int) []int {
 			continue
 		}
 
-		// Some models are in a second sub-cluster, so that the choice between two is tried, too.
+		// Put some models into a second sub-cluster, to exercise the choice between two.
 		if i%c.o.Clusters == cluster || i%7 == 3 && (i+1)%c.o.Clusters == cluster {
 			out = append(out, i)
 		}

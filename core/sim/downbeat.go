@@ -11,29 +11,29 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Downbeat is core/sched as a Server of a World. Where the World has families, the prices of its kinds of GPUs are
-// renewed every PricePeriod, as core/engine does.
+// Downbeat runs core/sched as the Server of a World. In a World with families it renews the prices of GPU time every
+// PricePeriod, as core/engine does.
 type Downbeat struct {
 	w    *World
 	s    *sched.Scheduler
-	sent [][]sched.BatchID // per GPU, oldest first: the next may be sent in the moment the last ends
+	sent [][]sched.BatchID // per GPU, oldest first: the next batch may be sent at the moment at which the last one ends
 	ids  []int32
 
-	pricer   *plan.Pricer // nil: every model is by itself
+	pricer   *plan.Pricer // nil: no families, so no prices
 	renewals int
 	renewAt  Time
 	gpus     []int      // by kind
-	busy     []Duration // by kind: GPU time given out until the latest renewal
+	busy     []Duration // by kind: GPU time used until the latest renewal
 	homes    []plan.PricedHome
 	bid      sched.Bid
 	recently plan.RecentEnds
 	running  []sched.SpareStep // by GPU: its latest step
 }
 
-// PricePeriod is how often prices are renewed.
+// PricePeriod is the interval between renewals of prices.
 const PricePeriod Duration = 20e6
 
-// NewDownbeat puts the scheduler in charge of w. Each kind of w's GPUs is a sub-cluster.
+// NewDownbeat creates a scheduler for w. Each kind of w's GPUs becomes a sub-cluster.
 func NewDownbeat(w *World) *Downbeat {
 	d := &Downbeat{w: w, s: sched.New(sched.Options{Ctrl: w.Ctrl, Data: w.Data}), sent: make([][]sched.BatchID, w.GPUs), renewAt: sched.Never}
 
@@ -52,7 +52,7 @@ func NewDownbeat(w *World) *Downbeat {
 		}
 		must(d.s.AddService(0, sched.ModelID(i), m.describeService(len(d.gpus))))
 
-		// Only families have a choice between costs, so only they need prices.
+		// Only families choose between variants by cost, so only they need prices.
 		if d.pricer == nil {
 			d.pricer, d.renewAt = plan.NewPricer(sched.Stepped), 0
 		}
@@ -64,8 +64,8 @@ func NewDownbeat(w *World) *Downbeat {
 	return d
 }
 
-// describeService is a family as core/sched knows it, with a home for each kind of GPUs. Variants that are too slow for
-// the SLO are left out.
+// describeService returns a family as core/sched describes it, with one home per kind of GPU. It leaves out variants
+// that are too slow for the SLO.
 func (m *Model) describeService(kinds int) sched.Service {
 	s := sched.Service{SLO: m.SLO, Rate: m.Rate, Floor: m.Floor}
 	for k := range kinds {
@@ -83,15 +83,15 @@ func (m *Model) describeService(kinds int) sched.Service {
 	return s
 }
 
-// Scheduler returns the scheduler, for its signals.
+// Scheduler returns the scheduler, so that the caller can read its signals.
 func (d *Downbeat) Scheduler() *sched.Scheduler { return d.s }
 
-// Prices returns what GPU time costs by kind, as of the latest renewal; nil in a World without families.
+// Prices returns the prices of GPU time by kind at the latest renewal; nil in a World without families.
 func (d *Downbeat) Prices() []plan.PricedHome { return d.homes }
 
-// Arrive implements Server. Requests of one moment are all queued before any of them leaves.
+// Arrive implements Server. All requests of one moment are queued before a batch is formed.
 func (d *Downbeat) Arrive(now Time, r int32, model int32) {
-	// Join does not plan yet: Wake does, after all arrivals of this moment.
+	// Join does not plan yet: Wake plans after all arrivals of this moment.
 	why := d.s.Join(now, sched.Request{ID: sched.RequestID(r), Model: sched.ModelID(model), Deadline: d.w.Deadline(r)})
 	if why != vocabulary.ReasonNone {
 		d.recently.Bad++
@@ -99,7 +99,7 @@ func (d *Downbeat) Arrive(now Time, r int32, model int32) {
 	}
 }
 
-// Cancel takes a request out of its queue; false: it runs, or has ended. The caller ends it.
+// Cancel removes a request from its queue, and returns false if it runs or has ended. The caller ends the request.
 func (d *Downbeat) Cancel(now Time, r, model int32) bool {
 	ok := d.s.Cancel(now, sched.ModelID(model), sched.RequestID(r), 0)
 	d.act()
@@ -116,7 +116,7 @@ func (d *Downbeat) Done(now Time, gpu int32) {
 
 // Wake implements Server.
 func (d *Downbeat) Wake(now Time) {
-	// Spare work is offered at the first turn: before the run a World has no steps to start.
+	// Offer spare work at the first turn: before Run, the World has no steps to start.
 	if d.running == nil && len(d.w.Learners) > 0 {
 		d.offerSpare(now)
 	}
@@ -136,12 +136,12 @@ func (d *Downbeat) NextWake() Time {
 	return min(d.renewAt, d.s.NextWake())
 }
 
-// renewPrices sells the GPUs' time to the models.
+// renewPrices computes the prices of GPU time.
 func (d *Downbeat) renewPrices(now Time) {
 	d.recently.Fade(time.Duration(PricePeriod))
 	d.homes = d.homes[:0]
 
-	// A kind of which the World has no GPU has no price.
+	// A kind without GPUs in the World has no price.
 	learning := 0.0
 	if len(d.w.Learners) > 0 {
 		learning = d.w.LearnShare

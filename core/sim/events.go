@@ -2,7 +2,7 @@ package sim
 
 import "downbeat.dev/core/sched"
 
-// events is a min-heap of what will happen, by (time, number): a total order.
+// events is a min-heap of future events by (time, number), which is a total order.
 type events struct {
 	heap []event
 	seq  uint64
@@ -27,7 +27,7 @@ func (q *events) push(at Time, do func()) {
 	q.seq++
 	it := event{at, q.seq, do}
 
-	// Four children per node keep the heap flat: a push looks at half as many parents as in a binary one.
+	// Four children per node keep the heap flat: a push compares with half as many parents as in a binary heap.
 	h := append(q.heap, event{})
 	i := len(h) - 1
 	for i > 0 && it.before(&h[(i-1)/4]) {
@@ -44,7 +44,7 @@ func (q *events) pop() func() {
 	n := len(h) - 1
 	it := h[n]
 
-	// The slot lets go of its closure.
+	// Release the closure.
 	h[n] = event{}
 	h = h[:n]
 

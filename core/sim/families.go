@@ -10,10 +10,10 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Families in a Cluster: models i·Variants to (i+1)·Variants−1 are family i, sub-clusters are kinds of GPUs, and each has
-// some of a family's variants. Requests name a family, perhaps with a floor, or one of its variants.
+// Families in a Cluster: models i·Variants to (i+1)·Variants−1 are family i. Sub-clusters are kinds of GPUs, and each
+// has some of a family's variants. A request names a family, perhaps with an accuracy floor, or one variant.
 
-// DrawFamilies returns Draw's options with families on kinds of GPUs, which are drawn from a stream of their own.
+// DrawFamilies returns Draw's options with families on kinds of GPUs, drawn from a separate stream.
 func DrawFamilies(seed uint64) Options {
 	o, r := drawAlike(seed), rand.New(rand.NewPCG(seed, 5))
 	o.Variants = 2 + r.IntN(4)
@@ -27,20 +27,20 @@ func DrawFamilies(seed uint64) Options {
 	return o
 }
 
-// ask is what a request wants: one model, or of its family an answer at least so accurate.
+// ask is the target of a request: one model, or any variant of its family with at least this accuracy.
 type ask struct {
 	family bool
 	floor  float64
 }
 
-// familyOf is the number of a model's family.
+// familyOf returns the number of a model's family.
 func (c *Cluster) familyOf(k int) int { return k / c.o.Variants }
 
 func familyName(f int) string { return fmt.Sprint("f", f) }
 
-// drawFamilies makes families of the models, and draws where each variant is and how accurate it is.
+// drawFamilies groups the models into families and draws the placement and the accuracy of each variant.
 func (c *Cluster) drawFamilies(r *rand.Rand) {
-	// The first kind is as models are drawn: without other sub-clusters nothing is slower.
+	// The first kind has the drawn profiles: without other sub-clusters no GPU is slower.
 	for i := range c.o.Clusters {
 		c.kinds = append(c.kinds, 1+c.o.Kinds*r.Float64())
 		if i == 0 {
@@ -55,7 +55,7 @@ func (c *Cluster) drawFamilies(r *rand.Rand) {
 			longest = 0
 		}
 
-		// Each variant is in one sub-cluster at least, and in each other one by a coin.
+		// Each variant is in at least one sub-cluster, and in each other one with probability 1/2.
 		m.family = familyName(c.familyOf(k))
 		m.accuracy = drawAccuracy(r)
 		m.homes = make([]bool, c.o.Clusters)
@@ -63,14 +63,14 @@ func (c *Cluster) drawFamilies(r *rand.Rand) {
 			m.homes[i] = i == k%c.o.Clusters || r.IntN(2) == 0
 		}
 
-		// One SLO for the family, which its slowest variant keeps on the slowest kind.
+		// The family has one SLO, which its slowest variant meets on the slowest kind.
 		longest = max(longest, Duration(slowest*float64(m.slo)))
 		for j := k - k%c.o.Variants; j <= k; j++ {
 			c.models[j].slo = longest
 		}
 	}
 
-	// Some families have a floor in the scheduler's configuration, which their best variant keeps.
+	// Some families have a floor in the scheduler's configuration, which their best variant meets.
 	c.floors = map[string]float64{}
 	for f := range len(c.models) / c.o.Variants {
 		if r.IntN(3) == 0 {
@@ -79,10 +79,10 @@ func (c *Cluster) drawFamilies(r *rand.Rand) {
 	}
 }
 
-// drawAccuracy draws from few accuracies, so that some variants are equals.
+// drawAccuracy draws from ten values, so that some variants are equally accurate.
 func drawAccuracy(r *rand.Rand) float64 { return 0.5 + 0.05*float64(r.IntN(10)) }
 
-// kindOf is what the GPUs of a sub-cluster call themselves.
+// kindOf returns the name of the GPUs of a sub-cluster.
 func (c *Cluster) kindOf(cluster int) string {
 	if len(c.kinds) == 0 {
 		return "simulated"
@@ -91,7 +91,7 @@ func (c *Cluster) kindOf(cluster int) string {
 	return fmt.Sprint("k", cluster)
 }
 
-// scaleKind makes a profile that of a sub-cluster's kind of GPU.
+// scaleKind scales a profile to the GPUs of a sub-cluster.
 func (c *Cluster) scaleKind(table []time.Duration, cluster int) {
 	if len(c.kinds) == 0 {
 		return
@@ -102,22 +102,23 @@ func (c *Cluster) scaleKind(table []time.Duration, cluster int) {
 	}
 }
 
-// drawAsk draws what a request for a model's family, or for the model itself, wants.
+// drawAsk draws the target of a request: the family with or without a floor, or the model itself.
 func (c *Cluster) drawAsk() (a ask) {
 	if c.o.Variants < 2 || c.load.IntN(4) == 0 {
 		return ask{}
 	}
 
-	// The highest floors lie above every accuracy there is.
+	// The highest floors exceed every accuracy.
 	a.family = true
 	if c.load.Float64() < c.o.Floors {
-		a.floor = 0.5 + 0.55*c.load.Float64() // some want more than there is
+		a.floor = 0.5 + 0.55*c.load.Float64() // some floors are too high for every variant
 	}
 	return a
 }
 
-// namedService returns what a call names in a session, as frontend.Model says: the model, the family, or the lowest of its
-// floors that is high enough. Where none is, or nothing has been announced, it reports false.
+// namedService returns the id that a call uses in a session, as frontend.Model documents it: the model, the family,
+// or the lowest floor of the family that is high enough. ok is false if no floor is high enough or nothing has been
+// announced.
 func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
 	if !a.family {
 		return s.ids[k] - 1, s.ids[k] != 0
@@ -125,7 +126,7 @@ func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
 
 	f := &s.families[s.f.c.familyOf(k)]
 
-	// Without a floor the family itself is named, else the lowest that will do.
+	// A request without a floor names the family itself, else its lowest sufficient floor.
 	if a.floor == 0 {
 		return f.ID, len(f.Variants) > 0
 	}
@@ -138,7 +139,7 @@ func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
 	return 0, false
 }
 
-// knows tells whether what a request wants has been announced, if with too low an accuracy.
+// knows reports whether the target of a request has been announced, even if with too low an accuracy.
 func (s *session) knows(k int, a ask) bool {
 	if a.family {
 		return len(s.families[s.f.c.familyOf(k)].Variants) > 0
@@ -153,13 +154,13 @@ func (s *session) noteModel(m *model.Info) {
 		s.families[k] = *m
 	}
 
-	// A model's id is kept plus one: 0 is none.
+	// Keep a model's id plus one, since 0 means none.
 	if _, err := fmt.Sscanf(m.Name, "m%d", &k); err == nil && k < len(s.ids) {
 		s.ids[k], s.ready[k] = m.ID+1, m.Ready
 	}
 }
 
-// keepsFloors objects to a batch of a model that some request of it did not ask for, or that is less accurate than it
+// keepsFloors reports a batch whose model a request in it did not ask for, or that is less accurate than the request
 // asked for (V1).
 func (k *checker) keepsFloors(o *order) {
 	c, m := k.c, &o.s.b.hello.Models[o.x.Model].Info
@@ -172,7 +173,7 @@ func (k *checker) keepsFloors(o *order) {
 		s := o.s.fronts[x.Frontend]
 		call := &s.f.calls[x.ID-1]
 		if call.deadline == 0 {
-			continue // junk names what it likes
+			continue // an invalid Submit may name any model
 		}
 
 		asked := &c.models[call.model]
@@ -186,7 +187,7 @@ func (k *checker) keepsFloors(o *order) {
 	}
 }
 
-// best is the accuracy of a family's best variant.
+// best returns the accuracy of a family's best variant.
 func (c *Cluster) best(family string) (most float64) {
 	for i := range c.models {
 		if c.models[i].family == family {
@@ -196,11 +197,11 @@ func (c *Cluster) best(family string) (most float64) {
 	return most
 }
 
-// FamiliesReport is what became of requests for families.
+// FamiliesReport counts the requests for families.
 type FamiliesReport struct {
-	Best, Lower int // requests in batches of the family's best variant, and of others
-	Floored     int // of those, with a floor
-	TooHigh     int // that no variant was accurate enough for
+	Best, Lower int // requests in batches of the family's best variant, and in batches of others
+	Floored     int // of these, requests with a floor
+	TooHigh     int // requests whose floor exceeds every variant
 }
 
 func (r *FamiliesReport) countAnswer(a ask, lower bool) {
@@ -214,14 +215,14 @@ func (r *FamiliesReport) countAnswer(a ask, lower bool) {
 	}
 }
 
-// endTooHigh ends a call locally whose floor nobody reaches, as the frontend does.
+// endTooHigh ends a call locally if no variant reaches its floor, as the frontend does.
 func (f *front) endTooHigh(id uint64) {
 	f.c.report.Families.TooHigh++
 	f.c.report.Told[model.FloorTooHigh]++
 	f.endCall(id, model.FloorTooHigh, false)
 }
 
-// forgetFamilies makes a hello that of the version before, which knows no families.
+// forgetFamilies turns a hello into one of the previous version, which has no families.
 func forgetFamilies(h *wire.BackendHello) {
 	for n := range h.Models {
 		h.Models[n].Info.Family, h.Models[n].Info.Accuracy = "", 0

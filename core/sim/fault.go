@@ -1,6 +1,6 @@
 package sim
 
-// Fault is one kind of what goes wrong in a Cluster.
+// Fault is one kind of fault in a Cluster.
 type Fault uint8
 
 // The faults. A Report counts how often each happened.
@@ -14,37 +14,37 @@ const (
 	Doubled
 	Delayed
 
-	FailedItem  // of a batch, told to its frontend by the backend
-	UntoldItem  // of a batch, for the scheduler to answer
-	GivenBack   // a request that its backend leaves to others
-	BrokenGPU   // fails every batch from then on
-	Hang        // that ends by itself
-	LongHang    // that only the watchdog ends
-	Slowdown    // of a backend's GPUs
+	FailedItem  // a request of a batch fails, and the backend tells its frontend
+	UntoldItem  // a request of a batch fails, and the scheduler answers it
+	GivenBack   // the backend returns a request for others to serve
+	BrokenGPU   // every later batch on the GPU fails
+	Hang        // ends by itself
+	LongHang    // only the watchdog ends it
+	Slowdown    // a backend's GPUs are slower for a while
 	BackendDies // and returns
 	BackendLinkBreaks
 	FrontendLinkBreaks
 	FrontendVanishes
-	DarkFrontend // whose inputs cannot be read, and which outputs do not reach
-	DarkLink     // in one direction or both, for less than it takes to be given up
-	SilentLink   // so long that it is given up
+	DarkFrontend // its inputs cannot be read and outputs do not reach it
+	DarkLink     // in one direction or both, shorter than the silence limit
+	SilentLink   // longer than the silence limit, so that both ends give the link up
 	SlowLink
-	OldPeer // speaks the protocol's version before
+	OldPeer // speaks the previous protocol version
 
 	LeaderDies
 	StandbyDies
-	LeaderPauses // and goes on where it was
-	StoreCut     // of one scheduler
-	Isolation    // of one scheduler from some of its peers
-	NewLeader    // after the first: what these may lead to
-	StaleOrder   // of a scheduler that is no longer obeyed
-	Snapshot     // of what the leader has learned, for a standby
-	Spared       // of a request whose scheduler has no backend for it: it waits for another leader
+	LeaderPauses // and resumes with its old state
+	StoreCut     // one scheduler cannot reach the election's store
+	Isolation    // one scheduler cannot reach some of its peers
+	NewLeader    // an effect: another leader than the first
+	StaleOrder   // an order of a scheduler that is no longer obeyed
+	Snapshot     // the leader's learned state, sent to standbys
+	Spared       // a request without a backend at its scheduler waits for another leader
 
-	LostStep // the order of a step of spare work
+	LostStep // the order of a step of spare work is lost
 	LostStepEnd
 	StepOverran
-	StepUntold // its learner hangs, or dies
+	StepUntold // the learner hangs or dies
 
 	FaultCount
 )
@@ -60,7 +60,7 @@ var faultNames = [FaultCount]string{
 // String returns the fault's name.
 func (f Fault) String() string { return faultNames[f] }
 
-// happens counts a fault and notes it in the trace.
+// happens counts a fault and adds it to the trace.
 func (c *Cluster) happens(f Fault, a, b int64) {
 	c.report.Faults[f]++
 	c.note(f.String(), a, b, 0)

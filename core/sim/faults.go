@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// faults draws when what breaks.
+// faults draws the times and kinds of faults.
 func (c *Cluster) faults(span Duration) {
 	some := func(n int, do func()) {
 		for range n {
@@ -53,7 +53,7 @@ func (c *Cluster) faults(span Duration) {
 func (c *Cluster) someBack() *back   { return c.backs[c.rng.IntN(len(c.backs))] }
 func (c *Cluster) someFront() *front { return c.fronts[c.rng.IntN(len(c.fronts))] }
 
-// someScheduler is the leader as often as not.
+// someScheduler returns the leader in half of the cases, else a random scheduler.
 func (c *Cluster) someScheduler() *scheduler {
 	if c.rng.IntN(2) == 0 {
 		for _, s := range c.schedulers {
@@ -69,7 +69,7 @@ func (c *Cluster) hangSome() {
 	b := c.someBack()
 	d, f := c.within(0, 200e6), Hang
 	if c.rng.IntN(3) == 0 {
-		d, f = 30e9, LongHang // until the watchdog rings
+		d, f = 30e9, LongHang // until the watchdog ends it
 	}
 	if !b.dead && b.hung <= c.now {
 		c.happens(f, int64(b.index), int64(d))
@@ -77,9 +77,9 @@ func (c *Cluster) hangSome() {
 	}
 }
 
-// breakSome breaks a backend's link, or a frontend's.
+// breakSome breaks the link of a backend or a frontend.
 func (c *Cluster) breakSome() {
-	// Where no backend's link is up, a frontend's is tried.
+	// If no backend has a link, try a frontend.
 	k := c.rng.IntN(len(c.schedulers))
 	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
 		c.happens(BackendLinkBreaks, int64(b.index), int64(k))
@@ -99,7 +99,7 @@ func (c *Cluster) slowSome(span Duration) {
 	c.after(c.within(0, span), func() { b.slow = 1 })
 }
 
-// darkenSome keeps everything from arriving over a link for a while.
+// darkenSome blocks a link for a while.
 func (c *Cluster) darkenSome(d Duration) {
 	k, both := c.rng.IntN(len(c.schedulers)), c.rng.IntN(2) == 0
 	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
@@ -113,13 +113,13 @@ func (c *Cluster) darkenSome(d Duration) {
 	}
 }
 
-// slowLink has everything take longer over the links of one peer for a while.
+// slowLink slows the links of one peer for a while.
 func (c *Cluster) slowLink(span Duration) {
 	extra, until := c.within(0, 20e6), c.now.Add(c.within(0, span))
 	c.happens(SlowLink, int64(extra), int64(until))
 	slow := func(l *link) { l.slow, l.slowUntil = extra, until }
 
-	// All links of one peer: it is the peer's network that is slow, not one connection.
+	// Slow all links of one peer: the peer's network is slow, not one connection.
 	if c.rng.IntN(2) == 0 {
 		for _, s := range c.someBack().sessions {
 			if s != nil {
@@ -136,7 +136,7 @@ func (c *Cluster) slowLink(span Duration) {
 	}
 }
 
-// pause stops a scheduler's process for a while. Peers that hear nothing from it give it up.
+// pause stops a scheduler's process for a while. Peers that hear nothing from it for too long give it up.
 func (s *scheduler) pause(d Duration) {
 	c := s.c
 	if s.dead || s.paused > c.now {
@@ -146,18 +146,18 @@ func (s *scheduler) pause(d Duration) {
 	c.happens(LeaderPauses, int64(s.index), int64(d))
 	s.paused = c.now.Add(d)
 	s.resumed = s.paused
-	// Its peers take a long pause for the end of their links, and connect to others.
+	// After a long pause, its peers give up their links and connect to others.
 	if d > silenceMost {
 		c.after(silenceMost, func() { s.deafen(func() bool { return true }, 0) })
 	}
 }
 
-// deafen breaks a scheduler's links with the peers that which says, who connect anew after wait at the earliest. The
-// engine notices when it can.
+// deafen breaks a scheduler's links with the peers for which which returns true. They connect again after wait at the
+// earliest. The engine notices when it is not paused.
 func (s *scheduler) deafen(which func() bool, wait Duration) {
 	c := s.c
 
-	// A paused engine notices nothing before it goes on.
+	// A paused engine notices nothing until it resumes.
 	notice := max(0, s.paused.Sub(c.now))
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && x.up && which() {
@@ -174,21 +174,21 @@ func (s *scheduler) deafen(which func() bool, wait Duration) {
 	}
 }
 
-// isolate keeps a scheduler from some of its peers for a while, or from all.
+// isolate blocks a scheduler's links with some or all of its peers for a while.
 func (c *Cluster) isolate(s *scheduler) {
 	share, d := []float64{0.3, 0.7, 1}[c.rng.IntN(3)], c.within(0, 3e9)
 	c.happens(Isolation, int64(s.index), int64(share*100))
 
-	// For both ends the silence is a slow network at first, and a lost link after the limit of package control.
+	// Both ends first see a slow network, then a lost link after the silence limit of package control.
 	c.after(silenceMost, func() { s.deafen(func() bool { return c.rng.Float64() < share }, d) })
 }
 
-// vanish ends a frontend without a word; another one starts.
+// vanish ends a frontend without notice, and starts another one.
 func (f *front) vanish() {
 	c := f.c
 	c.happens(FrontendVanishes, int64(f.index), 0)
 
-	// Schedulers notice only a while later that it has gone.
+	// Schedulers notice its end only after a delay.
 	f.gone = true
 	for _, s := range f.sessions {
 		if s != nil {
@@ -217,7 +217,7 @@ func (c *Cluster) ping(end Time) {
 	})
 }
 
-// heal ends all faults: who hangs starts anew, who is away returns.
+// heal ends all faults: hanging backends restart, absent peers return.
 func (c *Cluster) heal() {
 	c.calm = true
 	c.note("faults are over", 0, 0, 0)
@@ -226,7 +226,7 @@ func (c *Cluster) heal() {
 		s.revive()
 	}
 
-	// A hang may last longer than the recovery is given.
+	// A hang may last longer than the recovery.
 	for _, b := range c.backs {
 		if b.hung > c.now {
 			b.die(0)
@@ -246,8 +246,8 @@ func (c *Cluster) heal() {
 	}
 }
 
-// patience is how long after the faults' end everything has ended: the longest watchdog, and what
-// follows when it rings; where schedulers stand by, an election.
+// patience returns the time after the faults' end by which everything has ended: the longest watchdog and its
+// consequences, plus an election if there are standbys.
 func (c *Cluster) patience() Duration {
 	most := time.Duration(0)
 	for _, b := range c.backs {
@@ -263,24 +263,24 @@ func (c *Cluster) patience() Duration {
 	return d
 }
 
-// electionMost is how long an election takes at most: a lease that expires, and who notices it last.
+// electionMost is the longest election: a lease expires, and the last standby notices.
 const electionMost Duration = 8e9
 
-// watchdog is how long after its planned end a batch may be missing until its backend is cut.
+// watchdog returns how long after its planned end a batch may be missing before its backend is cut.
 func watchdog(exec Duration) Duration {
 	return Duration(limits.Engine(time.Duration(exec))) + 100e6 + cutMost
 }
 
-// probesMax bounds how many models are asked for at the end.
+// probesMax bounds the number of models that are probed at the end.
 const probesMax = 8
 
-// probe asks for one request of each of some models, one after the other: all must be served.
+// probe sends one request to each of some models, one after the other. Each must be served.
 func (c *Cluster) probe() {
 	if c.check.err != nil {
 		return
 	}
 
-	// A new frontend: it has heard of no model yet, so the catalogue is tried as well.
+	// Use a new frontend, which has no announcements yet, to check the catalogue as well.
 	f := c.newFront()
 	c.run(c.now.Add(4 * retryEvery))
 
@@ -305,15 +305,15 @@ func (c *Cluster) probe() {
 	}
 }
 
-// learnedMost is how many batches it may take until deadlines leave room for a GPU that is slower than its kind is planned with: the
-// percentile of lateness is taken anew twice, behind one that was taken before.
+// learnedMost is the number of batches after which deadlines allow for a GPU that is slower than planned. The
+// percentile of overruns is computed twice more, after one that was computed before.
 const learnedMost = 3 * limits.OverrunTurn
 
-// trialsMost is how many batches more a GPU may take as trials, whose lateness teaches nothing: each hold is twice as long as the one
-// before, from 100 ms to 10 s, so that they are rare then.
+// trialsMost is the number of further batches that a GPU may run as trials, whose overruns are not learned from. Each
+// hold is twice as long as the previous one, from 100 ms to 10 s, so trials are rare by then.
 const trialsMost = 8
 
-// slowGPUs counts the GPUs whose batches take longer than they are planned with.
+// slowGPUs returns the number of GPUs whose batches take longer than planned.
 func (c *Cluster) slowGPUs() (n int) {
 	for _, b := range c.backs {
 		if b.isSlow() {
@@ -340,8 +340,8 @@ func (f *front) ask(s *session, k int) bool {
 	return answered
 }
 
-// served counts the outputs that are good enough for a probe. GPUs of one kind are planned as 15 % slower than half of them at most
-// (docs/decisions/0238): one that takes longer ends late until that has been learned.
+// served counts the outputs that are good enough for a probe. GPUs of one kind are planned as at most 15 % slower
+// than the median (docs/decisions/0238): batches of a slower GPU end late until the engine has learned their overrun.
 func (c *Cluster) served() int {
 	if c.o.loading() && c.o.Unlike > oneKind {
 		return c.report.Good + c.report.Late

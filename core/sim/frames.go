@@ -7,17 +7,17 @@ import (
 
 // Stage is one step of a session's frames.
 type Stage struct {
-	Model  int32 // of the World; Hook: none is asked
-	FanOut int   // requests of a frame
+	Model  int32 // index in the World, or Hook for a stage without requests
+	FanOut int   // requests per frame
 	Fixed  Duration
-	After  []int32  // stages before it, each with a smaller index
-	Offset Duration // its requests' deadline is the frame's less Offset
-	// Rest is the least that lies behind it: a request that was dropped is made once more, with the frame's deadline less Rest,
-	// where that is later. 0: none is made again.
+	After  []int32  // indexes of the stages before it, each smaller than its own
+	Offset Duration // its requests' deadline is the frame's deadline minus Offset
+	// Rest is the shortest time that the later stages need. A dropped request is made again, once, with the frame's
+	// deadline minus Rest, if that is later than its own deadline. 0: no request is made again.
 	Rest Duration
 }
 
-// Hook is the model of a stage that asks none and takes Fixed.
+// Hook is the Model of a stage that makes no requests and takes Fixed.
 const Hook int32 = -1
 
 // Session is a stream of frames through an application's stages.
@@ -28,10 +28,10 @@ type Session struct {
 	First, Last Time // its first frame, and the end of its frames
 }
 
-// Frames drives sessions through a World: a stage's requests are made when the stages before it have ended, and a frame
-// that loses one takes its others out of their queues.
+// Frames drives sessions through a World. It makes a stage's requests when the previous stages have ended. When a
+// frame loses a request, its other requests are removed from their queues.
 type Frames struct {
-	hop      Duration // from a stage to the next, and to the client
+	hop      Duration // latency from one stage to the next, and to the client
 	done     func(session int, begun, ended Time, inTime bool)
 	w        *World
 	canceler Canceler
@@ -39,55 +39,55 @@ type Frames struct {
 	frames   []frame
 	owner    []owner  // by request
 	cancel   []int32  // frames that failed in this turn
-	again    int      // requests made once more
-	latest   finishes // sessions, by when their latest frame has begun
+	again    int      // requests made again
+	latest   finishes // sessions, by the begin of their latest frame
 	left     []int32  // by frame and stage: requests that have not ended; -1: the stage has not begun
 	until    []Time   // by frame and stage: the latest end of its requests
-	made     []int32  // room for the requests of a frame that failed
+	made     []int32  // buffer for the requests of a failed frame
 }
 
 // nobody is the frame of a request that belongs to none.
 const nobody int32 = -1
 
-// owner says whose a request is.
+// owner is the frame and stage of a request.
 type owner struct {
-	frame  int32 // or nobody
+	frame  int32 // nobody: it belongs to no frame
 	stage  int32
-	before int32 // the frame's request that was made before it; -1: none
-	again  bool  // it was made for one that was dropped
+	before int32 // the frame's previous request; -1: none
+	again  bool  // it replaces a dropped request
 }
 
 // frame is one frame under way.
 type frame struct {
 	begun   Time
 	session int32
-	at      int32 // where its stages' counts begin, in left and until
+	at      int32 // index of its stages' counts in left and until
 	open    int32 // stages that have not ended
-	latest  int32 // of its requests the one that was made last; -1: none
+	latest  int32 // its latest request; -1: none
 	ended   bool
 }
 
-// NewFrames makes the frames of all sessions and puts them in w beside the Arrivals that it has, which belong to no frame; w's Ended and
-// Turn are taken. Run the World with any Server; CancelBy names it if it can cancel. done is told of every frame's end, some of them at once: those of
-// stages that ask nobody.
+// NewFrames makes the frames of all sessions and adds them to w, beside w's own Arrivals, which belong to no frame.
+// It sets w's Ended and Turn. Run the World with any Server; if the Server can cancel, pass it to CancelBy. done is
+// called at every frame's end, for frames whose stages make no requests at once.
 func NewFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool)) *Frames {
 	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
 	f.makeFrames(false)
 	return f
 }
 
-// makeFrames makes the frames that there are before the World runs. One by one says that a frame is made when the one before it begins: w's
-// Arrivals do not tell rates then, and a run that ends early has not made those that never came.
+// makeFrames makes the frames before the World runs. With oneByOne, a frame is made when the previous one begins: w's
+// Arrivals then give no rates, and a run that ends early does not make the remaining frames.
 func (f *Frames) makeFrames(oneByOne bool) {
 	w := f.w
 	w.Ended, w.Turn = f.requestEnded, f.turn
 
-	// Requests that come by themselves are numbered before those of frames.
+	// Requests outside frames get the first numbers.
 	for range w.Arrivals {
 		f.owner = append(f.owner, owner{frame: nobody})
 	}
 
-	// Where no request would tell that a frame has begun, all are made now.
+	// Make all frames of a session now if no request would signal that a frame has begun.
 	for k := range f.sessions {
 		s := &f.sessions[k]
 		asks := slices.ContainsFunc(s.Stages, func(s Stage) bool { return s.Model != Hook && s.FanOut > 0 })
@@ -101,7 +101,7 @@ func (f *Frames) makeFrames(oneByOne bool) {
 	}
 }
 
-// addFrame makes a frame of a session, and begins its first stages.
+// addFrame makes a frame of a session and begins its first stages.
 func (f *Frames) addFrame(session int32, at Time) {
 	stages := f.sessions[session].Stages
 	i := int32(len(f.frames))
@@ -117,17 +117,17 @@ func (f *Frames) addFrame(session int32, at Time) {
 	}
 }
 
-// Canceler takes requests out of its queues; *Downbeat is one.
+// Canceler removes requests from their queues; *Downbeat is one.
 type Canceler interface {
 	Cancel(now Time, r, model int32) bool
 }
 
-// CancelBy says who takes the siblings of what was dropped out of the queues; without it they stay there.
+// CancelBy sets the Canceler that removes the other requests of a failed frame. Without it they stay queued.
 func (f *Frames) CancelBy(c Canceler) { f.canceler = c }
 
 func (f *Frames) stages(i int32) []Stage { return f.sessions[f.frames[i].session].Stages }
 
-// begin makes the requests of a stage; one that asks nobody ends by itself.
+// begin makes the requests of a stage. A stage without requests ends by itself.
 func (f *Frames) begin(i, j int32, at Time) {
 	fr, s := &f.frames[i], &f.stages(i)[j]
 
@@ -145,7 +145,7 @@ func (f *Frames) begin(i, j int32, at Time) {
 
 // make makes n requests of a frame's stage.
 func (f *Frames) make(of owner, at, deadline Time, n int) {
-	// Owners are found by the request's number, so the World's numbers must be the frames' own.
+	// Owners are indexed by request number, so the World must number requests as Frames does.
 	first := f.w.Add(at, f.stages(of.frame)[of.stage].Model, deadline, n)
 	if int(first) != len(f.owner) {
 		panic("sim: frames share their World with other requests")
@@ -158,7 +158,7 @@ func (f *Frames) make(of owner, at, deadline Time, n int) {
 	}
 }
 
-// tryAgain makes a dropped request once more if its frame still has time that the stages behind it do not need.
+// tryAgain makes a dropped request again if its frame has time beyond what the later stages need.
 func (f *Frames) tryAgain(own owner, at Time) bool {
 	fr, s := &f.frames[own.frame], &f.stages(own.frame)[own.stage]
 	latest := fr.begun.Add(f.sessions[fr.session].Latency - s.Rest)
@@ -171,11 +171,11 @@ func (f *Frames) tryAgain(own owner, at Time) bool {
 	return true
 }
 
-// killNoticed is what a frontend takes to notice that a backend is gone without a word: its link is suspect by then.
+// killNoticed is the time in which a frontend notices that a backend is gone: it already suspects the link.
 const killNoticed = Duration(200e6)
 
-// askElsewhere makes a request once more whose GPU was killed under it, as frontends do (decision 0106), where its deadline, or that of a second attempt,
-// has not come by then.
+// askElsewhere makes a request again after its GPU was killed, as frontends do (decision 0106), if its deadline, or
+// that of a second attempt, has not passed.
 func (f *Frames) askElsewhere(r int32, own owner, at Time) bool {
 	if f.frames[own.frame].ended {
 		return false
@@ -205,7 +205,7 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	f.until[stage] = max(f.until[stage], at)
 	switch {
 	case fr.ended:
-	// Siblings leave their queues in the World's next turn: the scheduler is in the middle of its own.
+	// Cancel the frame's other requests in the World's next turn: the scheduler is in the middle of its own.
 	case o == Dropped || o == Killed:
 		f.endFrame(own.frame, at, false)
 		f.cancel = append(f.cancel, own.frame)
@@ -214,7 +214,7 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	}
 }
 
-// stageEnded begins the stages that only waited for this one, or ends the frame.
+// stageEnded begins the stages that waited only for this one, or ends the frame.
 func (f *Frames) stageEnded(i, j int32, at Time) {
 	fr := &f.frames[i]
 	stages := f.stages(i)
@@ -226,7 +226,7 @@ func (f *Frames) stageEnded(i, j int32, at Time) {
 		return
 	}
 
-	// A stage lies behind those that it waits for, so only later stages can have become ready.
+	// A stage has a larger index than those that it waits for, so only later stages can have become ready.
 	for k := j + 1; int(k) < len(stages); k++ {
 		if f.left[fr.at+k] < 0 && slices.Contains(stages[k].After, j) {
 			if ready, from := f.ready(fr, &stages[k]); ready {
@@ -236,7 +236,7 @@ func (f *Frames) stageEnded(i, j int32, at Time) {
 	}
 }
 
-// ready reports whether all that a stage waits for has ended, and when.
+// ready reports whether all stages before a stage have ended, and when.
 func (f *Frames) ready(fr *frame, s *Stage) (ready bool, from Time) {
 	for _, before := range s.After {
 		if f.left[fr.at+before] != 0 {
@@ -256,8 +256,8 @@ func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 	f.done(int(fr.session), fr.begun, at, inTime)
 }
 
-// turn is the World's Turn: sessions go on, and siblings of what was dropped leave their queues. Within the scheduler's own turn
-// they could not.
+// turn is the World's Turn. It makes the sessions' next frames and cancels the other requests of failed frames, which
+// is impossible within the scheduler's own turn.
 func (f *Frames) turn(now Time) {
 	for f.latest.next() <= now {
 		k := f.latest[0].number
@@ -273,7 +273,7 @@ func (f *Frames) turn(now Time) {
 	for len(f.cancel) > 0 && f.canceler != nil {
 		failed := f.cancel
 
-		// Canceled requests end here, and their ends may fail further frames: those are taken in the next round.
+		// Canceled requests end here and may fail further frames; the next round takes those.
 		f.cancel = nil
 		for _, i := range failed {
 			for _, r := range f.requestsOf(i) {
@@ -285,7 +285,8 @@ func (f *Frames) turn(now Time) {
 	}
 }
 
-// requestsOf lists the requests of a frame in the order in which they were made, until the next call.
+// requestsOf lists the requests of a frame in the order in which they were made. The slice is valid until the next
+// call.
 func (f *Frames) requestsOf(i int32) []int32 {
 	f.made = f.made[:0]
 	for r := f.frames[i].latest; r >= 0; r = f.owner[r].before {
@@ -295,7 +296,7 @@ func (f *Frames) requestsOf(i int32) []int32 {
 	return f.made
 }
 
-// SessionOf returns the session that a request belongs to; false: it came by itself.
+// SessionOf returns a request's session; ok is false if it belongs to none.
 func (f *Frames) SessionOf(r int32) (session int, ok bool) {
 	own := f.owner[r]
 	if own.frame == nobody {
@@ -304,7 +305,7 @@ func (f *Frames) SessionOf(r int32) (session int, ok bool) {
 	return int(f.frames[own.frame].session), true
 }
 
-// Check holds V4 after a run: every frame ended once, with all its stages accounted for.
+// Check verifies V4 after a run: every frame ended once, with all its stages accounted for.
 func (f *Frames) Check() error {
 	for i := range f.frames {
 		fr := &f.frames[i]

@@ -12,12 +12,12 @@ import (
 // grace is how long after its deadline a frontend waits for an answer, as package frontend does.
 const grace Duration = 20e6
 
-// front is a frontend: it outlives its sessions.
+// front is a simulated frontend. It outlives its sessions.
 type front struct {
 	peer
 	index    int
-	tempo    float64    // its clock's
-	sessions []*session // by scheduler: the latest
+	tempo    float64    // its clock's rate
+	sessions []*session // the latest session, by scheduler
 	calls    []call     // by id−1
 	gone     bool
 	dark     Time // until then no backend reaches it
@@ -27,32 +27,32 @@ type front struct {
 type call struct {
 	deadline Time
 	model    int
-	asks     ask    // of the model's family
+	asks     ask    // target within the model's family
 	named    uint32 // the service that its latest Submit named
-	junk     uint32 // the model id that a Submit without sense named; such a call has no deadline
+	junk     uint32 // model id of an invalid Submit; such a call has no deadline
 	priority uint8
 	live     bool
-	told     bool // some scheduler was sent it
-	slow     bool // a batch that it is in runs on a GPU that is slower than its kind
+	told     bool // it was sent to some scheduler
+	slow     bool // one of its batches runs on a GPU that is slower than its kind
 
-	spared    Time // since when it waits for another leader, or for its model; 0: it does not
+	spared    Time // when it began to wait for another leader or for its model; 0: it does not wait
 	wasSpared bool
 	resubmits int
 }
 
-// session is a frontend's session with the engine: its FrontendPort.
+// session is a frontend's session with the engine. It implements engine.FrontendPort.
 type session struct {
 	link
 	f        *front
 	h        *engine.Frontend
-	ids      []uint32     // of the models, by number; one more than the engine's
+	ids      []uint32     // of the models, by number; the engine's id plus one
 	ready    []bool       // by model's number: some backend serves it
-	families []model.Info // announced, by number; an old frontend knows none
-	heard    uint64       // epoch that the frontend has told the scheduler
-	keys     []key        // the checker's: what it knows of each id
-	shut     bool         // the engine's side is closed
-	swept    int          // the checker's: how often the engine will have been polled when nothing of a shut session is queued
-	// The checker's: the id that was submitted last at each place of the window.
+	families []model.Info // announced families, by number; an old frontend knows none
+	heard    uint64       // epoch that the frontend last sent to the scheduler
+	keys     []key        // for the checker: the state of each id
+	shut     bool         // closed on the engine's side
+	swept    int          // for the checker: the engine's poll count at which nothing of a closed session is queued
+	// For the checker: the id submitted last at each place of the window.
 	seats map[uint64]uint64
 }
 
@@ -73,7 +73,7 @@ func (f *front) connectAll() {
 	}
 }
 
-// connect opens a session with a scheduler, sooner or later.
+// connect opens a session with a scheduler after a random delay.
 func (f *front) connect(sch *scheduler) {
 	c, i := f.c, sch.index
 	if f.gone || f.sessions[i] != nil && f.sessions[i].up {
@@ -93,7 +93,7 @@ func (f *front) connect(sch *scheduler) {
 		return
 	}
 
-	// The number on the wire is how the checker finds the session in orders to backends.
+	// The checker finds the session of a request by its number on the wire.
 	s.h, f.sessions[i] = h, s
 	sch.book.sessions[h.Number()] = s
 	c.note("frontend", int64(f.index), int64(h.Number()), int64(i))
@@ -102,7 +102,7 @@ func (f *front) connect(sch *scheduler) {
 	s.tellLead()
 }
 
-// session is the one with the scheduler that is obeyed; nil: there is none.
+// session returns the session with the obeyed scheduler, or nil.
 func (f *front) session() *session {
 	if f.obeyed < 0 {
 		return nil
@@ -119,7 +119,7 @@ func (s *session) tellLead() {
 	}
 }
 
-// tellFollow tells a scheduler whom the frontend obeys.
+// tellFollow tells scheduler i which scheduler the frontend obeys.
 func (f *front) tellFollow(i int, m wire.Follow) {
 	if s := f.sessions[i]; s != nil && s.sch.candidate != nil && !f.old {
 		f.c.tell(&s.link, toEngine, func() {
@@ -129,7 +129,7 @@ func (f *front) tellFollow(i int, m wire.Follow) {
 	}
 }
 
-// breakLink cuts the connection; both ends notice later, and the frontend connects anew.
+// breakLink cuts the connection. Both ends notice later, and the frontend connects again.
 func (s *session) breakLink(engine, peer Duration) {
 	c := s.f.c
 	s.up = false
@@ -138,7 +138,7 @@ func (s *session) breakLink(engine, peer Duration) {
 	s.drop(peer)
 }
 
-// drop lets the frontend notice after a while that the connection is gone; then it connects anew.
+// drop lets the frontend notice the lost connection after a delay and connect again.
 func (s *session) drop(after Duration) {
 	f := s.f
 	s.up = false
@@ -181,14 +181,14 @@ func (s *session) Outcomes(m []wire.Outcome) {
 		c.check.outcome(s, &m[i])
 	}
 
-	// The engine uses the slice again after the call; the message is still under way then.
+	// Copy: the engine reuses the slice after the call, while the message is still under way.
 	all := slices.Clone(m)
 	if s.f.old {
 		all = c.recodeOutcomes(all)
 	}
 	c.send(&s.link, fromEngine, LostOutcome, c.o.LoseOutcome, func() {
 		if s.f.session() != s {
-			return // a scheduler that is not obeyed is not heard
+			return // a frontend ignores a scheduler that it does not obey
 		}
 		for i := range all {
 			s.f.endByOutcome(all[i].ID, all[i].Reason)
@@ -196,10 +196,10 @@ func (s *session) Outcomes(m []wire.Outcome) {
 	})
 }
 
-// Answers implements engine.FrontendPort; no simulated frontend commands anything.
+// Answers implements engine.FrontendPort. Simulated frontends send no commands.
 func (s *session) Answers([]wire.ModelAnswer) {}
 
-// endCall ends a call, unless it has ended.
+// endCall ends a call unless it has ended.
 func (f *front) endCall(id uint64, why model.Reason, local bool) {
 	c, x := f.c, f.waitingCall(id)
 	if x == nil {
@@ -228,7 +228,7 @@ func (f *front) endCall(id uint64, why model.Reason, local bool) {
 	c.check.answered(f, id, why, local)
 }
 
-// waitingCall is the call of an id that has not ended; nil: there is none.
+// waitingCall returns the call of an id if it has not ended, else nil.
 func (f *front) waitingCall(id uint64) *call {
 	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
 		return nil
@@ -236,12 +236,11 @@ func (f *front) waitingCall(id uint64) *call {
 	return &f.calls[id-1]
 }
 
-// message is the Submit of a call, as it would be sent now. The deadline that the engine is told
-// is sooner by the ways there and back.
+// message returns the Submit of a call as sent now. Its budget is reduced by the network delay in both directions.
 func (f *front) message(s *session, id uint64) wire.Submit {
 	x := &f.calls[id-1]
 
-	// The clock of the frontend runs at its own tempo, so the budget that it tells is off by that share.
+	// The frontend's clock has its own rate, so its budget is wrong by that share.
 	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
 	x.named, _ = s.namedService(x.model, x.asks)
 	x.told = true
@@ -275,7 +274,7 @@ func (f *front) cancel(id uint64) {
 			m.Model = x.junk
 		}
 
-		// A second cancel names an id that was never submitted: the engine must pass over it.
+		// The second Cancel names an id that was never submitted, which the engine must ignore.
 		s.h.Cancel([]wire.Cancel{m, {ID: id + 1e9, Model: m.Model}})
 		f.c.check.canceled(s, &m)
 	})
@@ -283,7 +282,7 @@ func (f *front) cancel(id uint64) {
 
 // arrivals starts a frontend's calls: bursts at exponential gaps, at a mean rate in requests/s.
 func (c *Cluster) arrivals(f *front, rate float64, end Time) {
-	// A burst has (Burst + 1) / 2 requests in the mean, so the gaps are that much longer. The gaps are in ns.
+	// A burst has (Burst + 1) / 2 requests on average, so the gaps, in ns, are longer by that factor.
 	mean := float64(c.o.Burst+1) / 2 / rate * 1e9
 	c.after(Duration(c.load.ExpFloat64()*mean), func() {
 		if f.gone || c.now > end {
@@ -301,7 +300,7 @@ func (f *front) submitBurst(n int) {
 
 	var m []wire.Submit
 	for range n {
-		// As the real frontend does: an id is not given out again while its place is taken.
+		// As in the real frontend, an id is not reused while its place is taken.
 		if f.full() {
 			break
 		}
@@ -347,13 +346,13 @@ func (f *front) submitBurst(n int) {
 	}
 }
 
-// full says whether the next id's place in the window is taken by a call that has not ended.
+// full reports whether a call that has not ended takes the next id's place in the window.
 func (f *front) full() bool {
 	before := len(f.calls) - int(f.c.window())
 	return before >= 0 && f.calls[before].live
 }
 
-// window is how many places a frontend's ids lie in.
+// window returns the size of a frontend's id window.
 func (c *Cluster) window() uint32 {
 	if c.o.Window > 0 {
 		return c.o.Window
@@ -380,26 +379,26 @@ func (f *front) addCall(x call) uint64 {
 	return id
 }
 
-// expire ends calls that nobody answered, when the last of them has had its grace.
+// expire ends the calls of a burst that nobody answered, after the grace of the last one.
 func (f *front) expire(from, to int, last Time) {
 	c := f.c
 
-	// The grace counts from the latest of the burst, and allows for the ways there and back, twice.
+	// The grace starts at the latest deadline of the burst and allows for two round trips.
 	c.at(last.Add(grace+4*(c.o.Delay+c.o.Vary)), func() {
 		for i := from; i < to; i++ {
 			if f.calls[i].live {
 				f.endCall(uint64(i+1), f.calls[i].whyExpired(), true)
 				f.cancel(uint64(i + 1))
-			} else if f.calls[i].deadline == 0 { // junk
+			} else if f.calls[i].deadline == 0 { // invalid
 				f.cancel(uint64(i + 1))
 			}
 		}
 	})
 }
 
-// junk is a Submit that makes no sense. Its id is one that no call will have.
+// junk returns an invalid Submit. No call will have its id.
 func (f *front) junk() wire.Submit {
-	// Junk takes an id as calls do, so that no later call is mistaken for it.
+	// Take an id as calls do, so that no later call is mistaken for this one.
 	r := f.c.load
 	f.calls = append(f.calls, call{})
 	m := wire.Submit{ID: uint64(len(f.calls)), Model: r.Uint32(), Budget: int64(r.Uint64())}

@@ -5,20 +5,20 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// sparedMost is for how long a request is kept whose scheduler had no backend for it, and resubmitsMax how often one is submitted
-// again for that at most, as in package frontend (docs/decisions/0265).
+// sparedMost is how long a request waits for another scheduler when its own has no backend for it; resubmitsMax is
+// how often it is submitted again for that reason. Both are as in package frontend (docs/decisions/0265).
 const (
 	sparedMost   = Duration(1e9)
 	resubmitsMax = 4
 )
 
-// submitAgain submits to the scheduler that is obeyed now what has no answer and still has budget.
+// submitAgain submits all unanswered calls with budget left to the scheduler that the frontend obeys now.
 func (f *front) submitAgain() { f.submitOnce(func(*call) bool { return true }) }
 
-// submitSpared does so with what was spared alone: its model may be ready again.
+// submitSpared submits only the spared calls, since their model may be ready again.
 func (f *front) submitSpared() { f.submitOnce(func(x *call) bool { return x.spared != 0 }) }
 
-// submitOnce submits those of the calls that wait which the scheduler serves; if they were spared, once some backend does.
+// submitOnce submits the selected waiting calls that the scheduler serves. A spared call also needs a ready backend.
 func (f *front) submitOnce(which func(*call) bool) {
 	s := f.session()
 	if s == nil {
@@ -44,7 +44,7 @@ func (f *front) submitOnce(which func(*call) bool) {
 	}
 }
 
-// endByOutcome ends a call as its scheduler says, or spares it.
+// endByOutcome ends a call with its scheduler's outcome, or spares it.
 func (f *front) endByOutcome(id uint64, why model.Reason) {
 	if x := f.waitingCall(id); x != nil && f.spares(x, why) {
 		f.spareCall(id)
@@ -53,13 +53,14 @@ func (f *front) endByOutcome(id uint64, why model.Reason) {
 	f.endCall(id, why, false)
 }
 
-// spares says whether a call is kept that would end so. A frontend of the version before keeps none.
+// spares reports whether the frontend keeps a call that would end with this reason. A frontend of the previous
+// version keeps none.
 func (f *front) spares(x *call, why model.Reason) bool {
 	unserved := why == model.NoBackend || why == model.BackendLost
 	return unserved && !f.old && len(f.c.schedulers) > 1 && x.resubmits < resubmitsMax
 }
 
-// spareCall keeps a call until another scheduler leads or its model is ready again, for sparedMost.
+// spareCall keeps a call until another scheduler leads or its model is ready again, for at most sparedMost.
 func (f *front) spareCall(id uint64) {
 	c, x := f.c, &f.calls[id-1]
 	began := c.now
@@ -73,7 +74,7 @@ func (f *front) spareCall(id uint64) {
 	})
 }
 
-// whyExpired is how a call ends by itself that has no answer.
+// whyExpired returns the reason with which a call ends when no answer comes.
 func (x *call) whyExpired() model.Reason {
 	if x.spared != 0 {
 		return model.NoBackend
@@ -81,7 +82,7 @@ func (x *call) whyExpired() model.Reason {
 	return model.DeadlineCannotBeMet
 }
 
-// isReady says whether some backend serves what a call asks for, by what was announced.
+// isReady reports whether some backend serves a call's target, as far as announced.
 func (s *session) isReady(k int, a ask) bool {
 	if a.family {
 		return s.families[s.f.c.familyOf(k)].Ready

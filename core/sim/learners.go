@@ -9,49 +9,52 @@ import (
 
 // Learner has spare work for the GPUs of a World: steps with a length and no deadline.
 type Learner struct {
-	Step     Duration // what it says that a step takes at most
-	Shortest float64  // its steps take this share of Step, up to all of it; 0: all of it always
-	Weight   float64  // beside other learners; 0: 1
+	Step     Duration // the longest step, as the learner declares it
+	Shortest float64  // its steps take this share of Step or more; 0: exactly Step
+	Weight   float64  // relative to other learners; 0: 1
 	Seed     uint64
-	// Overruns and Untold are the shares of its steps that take up to five times Step, and whose end it does not tell.
+	// Overruns is the share of its steps that take up to five times Step; Untold is the share whose end it does not
+	// report.
 	Overruns, Untold float64
 
 	rng *rand.Rand
 }
 
-// Loss is a GPU that goes at a time, or as soon after it as no batch is on it, and returns. With it goes its step.
+// Loss is the loss and return of a GPU. The GPU leaves at a time, or as soon afterwards as no batch runs on it; its
+// step is lost.
 type Loss struct {
 	At   Time
 	GPU  int32
 	Away Duration
-	// Kill lets it go at that time with whatever is on it: such requests end as Killed.
+	// Kill removes the GPU exactly at that time. Requests of its batches end as Killed.
 	Kill bool
 }
 
-// StepServer is a Server that has spare work done on idle GPUs and that bears the loss of GPUs.
+// StepServer is a Server that runs spare work on idle GPUs and handles the loss of GPUs.
 type StepServer interface {
 	Server
-	// StepDone tells that a GPU's step has ended.
+	// StepDone reports the end of a GPU's step.
 	StepDone(now Time, gpu int32)
-	// Lose tells that a GPU has gone, and Return that it is there again.
+	// Lose reports the loss of a GPU, Return its return.
 	Lose(now Time, gpu int32)
 	Return(now Time, gpu int32)
 }
 
-// SpareResult is what came out of spare work.
+// SpareResult counts spare work.
 type SpareResult struct {
-	Steps           int // that were started
+	Steps           int // started
 	Time            Duration
 	ByLearner       []Duration
 	Overran, Untold int // faults that happened
-	LostGPUs        int // in the middle of a step
-	// Delayed are batches that began later than planned, behind a step that overran.
+	LostGPUs        int // lost in the middle of a step
+	// Delayed counts the batches that began later than planned, behind a step that overran.
 	Delayed int
-	// Kept are requests that ended unserved or late while a GPU ran a step: at most so many would have had it.
+	// Kept counts the requests that ended unserved or late while a GPU ran a step: an upper bound of those that the
+	// GPU could have served.
 	Kept int
 }
 
-// step is what a GPU does of spare work.
+// step is a GPU's present step of spare work.
 type step struct {
 	learner   int32
 	runs      bool
@@ -60,15 +63,15 @@ type step struct {
 	from, end Time
 }
 
-// steps are the GPUs' steps of a World.
+// steps are the steps on a World's GPUs.
 type steps struct {
 	server StepServer
 	of     []step
 	away   []bool
 	behind []bool   // by GPU: its latest batch began later than planned
-	ends   finishes // of steps, and of losses: GPU+GPUs
-	losses []Loss   // by GPU: what it is to suffer next
-	count  int      // steps that run
+	ends   finishes // ends of steps by GPU number, and losses by GPU number + GPUs
+	losses []Loss   // by GPU: its next loss
+	count  int      // running steps
 }
 
 func (s *steps) next() Time { return s.ends.next() }
@@ -108,9 +111,9 @@ func (w *World) StartStep(at Time, gpu, learner int32) {
 		took = Duration(float64(l.Step) * (l.Shortest + (1-l.Shortest)*l.rng.Float64()))
 	}
 	if x.runs {
-		w.forgetStep(x) // the scheduler has given up to hear of its end
+		w.forgetStep(x) // the scheduler no longer waits for its end
 	}
-	*x = step{learner: learner, runs: true, from: max(at, x.end), overran: x.end > at} // behind one that overran it is late, too
+	*x = step{learner: learner, runs: true, from: max(at, x.end), overran: x.end > at} // it also starts late behind a step that overran
 
 	if l.Overruns > 0 && l.rng.Float64() < l.Overruns {
 		took, x.overran = Duration(float64(l.Step)*(1.01+4*l.rng.Float64())), true
@@ -127,11 +130,11 @@ func (w *World) StartStep(at Time, gpu, learner int32) {
 	w.steps.ends.push(x.end, gpu)
 }
 
-// endSteps ends the steps that are due, and lets GPUs go and return.
+// endSteps ends the steps that are due and applies losses and returns of GPUs.
 func (w *World) endSteps(now Time) {
 	s := &w.steps
 
-	// Losses share the heap with steps: their numbers lie above all GPUs'.
+	// Losses share the heap with steps; their numbers are above those of all GPUs.
 	for s.ends.next() <= now {
 		if id := s.ends.pop(); int(id) >= w.GPUs {
 			w.lose(now, id)
@@ -144,18 +147,19 @@ func (w *World) endSteps(now Time) {
 	}
 }
 
-// forgetStep counts what a step took until now.
+// forgetStep counts the time of a step until now.
 func (w *World) forgetStep(x *step) {
 	x.runs = false
 	w.steps.count--
 
-	// A step whose GPU went is counted up to now.
+	// Count a step on a lost GPU up to now.
 	took := min(x.end, w.now).Sub(x.from)
 	w.Result.Spare.Time += took
 	w.Result.Spare.ByLearner[x.learner] += took
 }
 
-// lose lets a GPU go, or return. What a batch's requests become is settled when it starts, so it ends first.
+// lose applies a loss or a return of a GPU. A batch's outcomes are settled at its start, so the loss waits for its
+// end.
 func (w *World) lose(now Time, id int32) {
 	s := &w.steps
 	l := s.losses[int(id)-w.GPUs]
@@ -171,7 +175,7 @@ func (w *World) lose(now Time, id int32) {
 			w.forgetStep(x)
 		}
 
-		// The server hears of it last: what it orders then must find the GPU gone.
+		// Tell the server last, so that its next orders find the GPU gone.
 		s.away[l.GPU] = true
 		w.forgetBatches(now, l.GPU)
 		s.ends.push(now.Add(max(1, l.Away)), id)
@@ -179,9 +183,9 @@ func (w *World) lose(now Time, id int32) {
 	}
 }
 
-// forgetBatches takes the ends of a GPU's batches away: nobody will tell of them.
+// forgetBatches removes the ends of a GPU's batches, since they will not be reported.
 func (w *World) forgetBatches(now Time, gpu int32) {
-	// The heap is made anew: an entry in its middle cannot be taken out.
+	// Rebuild the heap: an entry in its middle cannot be removed.
 	all := w.events
 	w.events = nil
 	for _, e := range all {
@@ -192,8 +196,8 @@ func (w *World) forgetBatches(now Time, gpu int32) {
 	w.free[gpu] = now
 }
 
-// behindStep returns when a batch that is planned for a time starts on a GPU: behind a step that overran, or behind a batch
-// that began late for that. Behind any other step it is planned.
+// behindStep returns when a batch planned for a time starts on a GPU: later, if it is behind a step that overran or
+// behind a batch that was delayed for that reason. Behind other steps it starts as planned.
 func (w *World) behindStep(at Time, gpu int32) Time {
 	if w.steps.of == nil {
 		return at
@@ -204,7 +208,7 @@ func (w *World) behindStep(at Time, gpu int32) Time {
 		panic(fmt.Sprintf("sim: a batch on gpu %d, which is away", gpu))
 	}
 
-	// Batches behind one that began late move with it.
+	// A batch behind a delayed batch is delayed, too.
 	if w.steps.behind[gpu] && at < w.free[gpu] {
 		return w.free[gpu]
 	}
@@ -220,14 +224,14 @@ func (w *World) behindStep(at Time, gpu int32) Time {
 	return x.end
 }
 
-// countKept notes a request that was not served in time.
+// countKept counts a request that was not served in time.
 func (w *World) countKept(int32) {
 	if w.steps.count > 0 {
 		w.Result.Spare.Kept++
 	}
 }
 
-// offerSpare offers the World's learners to every kind of GPUs.
+// offerSpare offers the World's learners to every kind of GPU.
 func (d *Downbeat) offerSpare(now Time) {
 	d.running = make([]sched.SpareStep, d.w.GPUs)
 
@@ -247,7 +251,7 @@ func (d *Downbeat) offerSpare(now Time) {
 	}
 }
 
-// startSteps starts what the scheduler has ordered.
+// startSteps starts the steps that the scheduler ordered.
 func (d *Downbeat) startSteps() {
 	for _, x := range d.s.SpareSteps() {
 		d.running[x.GPU] = x
@@ -255,7 +259,7 @@ func (d *Downbeat) startSteps() {
 	}
 }
 
-// StepDone implements StepServer. The scheduler has given up to hear of a step that it does not know any more.
+// StepDone implements StepServer. The scheduler ignores the end of a step that it has given up.
 func (d *Downbeat) StepDone(now Time, gpu int32) {
 	if d.s.EndSpare(now, sched.GPUID(gpu), d.running[gpu].Epoch, now) == nil {
 		d.act()

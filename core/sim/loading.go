@@ -7,27 +7,27 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// What a simulated backend holds. It carries placements out one after another, as the real one does: a load takes memory
-// from its beginning, then every batch size runs once, alone on the GPU, and then batches are taken.
+// Model memory of a simulated backend. As in the real backend, placements run one after another: a load takes memory
+// from its beginning, then every batch size runs once, alone on the GPU, and then the model accepts batches.
 
-// aloneWait is how long a warm-up waits for a moment when nothing is due, as the real backend does.
+// aloneWait is how long a warm-up waits for a moment without due batches, as in the real backend.
 const aloneWait Duration = 20e6
 
-// shelf is a backend's models and memory.
-type shelf struct {
-	loaded  [][]bool // by model and GPU; nil: all are loaded, and nothing is counted
+// modelMemory is a backend's models and memory.
+type modelMemory struct {
+	loaded  [][]bool // by model and GPU; nil: all are loaded and memory is not counted
 	used    []uint64 // by GPU: static bytes
 	waiting []asked
 	busy    bool
 }
 
-// asked is a placement, and the session that asked for it.
+// asked is a placement and the session that asked for it.
 type asked struct {
 	p wire.Placement
 	s *backSession
 }
 
-// tellPlacement reports to every scheduler.
+// tellPlacement sends a report to every scheduler.
 func (b *back) tellPlacement(r wire.PlacementReport) {
 	for _, s := range b.sessions {
 		if s != nil {
@@ -40,17 +40,17 @@ func (b *back) tellPlacement(r wire.PlacementReport) {
 	}
 }
 
-// takePlacements queues what a scheduler asks for.
+// takePlacements queues a scheduler's placements.
 func (b *back) takePlacements(s *backSession, all []wire.Placement) {
 	for _, p := range all {
-		b.shelf.waiting = append(b.shelf.waiting, asked{p, s})
+		b.memory.waiting = append(b.memory.waiting, asked{p, s})
 	}
 	b.placeNext()
 }
 
-// placeNext begins the next placement, unless one is under way.
+// placeNext begins the next placement unless one is under way.
 func (b *back) placeNext() {
-	x := &b.shelf
+	x := &b.memory
 	if x.busy || len(x.waiting) == 0 {
 		return
 	}
@@ -82,9 +82,10 @@ func (b *back) placeNext() {
 	}
 }
 
-// keepShelf leaves a backend that dies what it will load when it starts again: what it had, as the real one with a state directory.
-func (b *back) keepShelf() {
-	x := &b.shelf
+// keepModels makes a dying backend load its models again when it restarts, as the real one with a state directory
+// does.
+func (b *back) keepModels() {
+	x := &b.memory
 	x.waiting, x.busy = nil, false
 
 	clear(x.used)
@@ -97,17 +98,17 @@ func (b *back) keepShelf() {
 	}
 }
 
-// loadModel takes memory and time, and warms the model up.
+// loadModel takes memory and time, and then warms the model up.
 func (b *back) loadModel(p wire.Placement, r *wire.PlacementReport, end func()) {
 	c, m := b.c, &b.hello.Models[p.Model]
 
-	b.shelf.used[p.GPU] += m.Info.Static
+	b.memory.used[p.GPU] += m.Info.Static
 	b.countMemory(p)
 	began := c.now
 
 	b.atInLife(c.now.Add(c.o.LoadTime), func() {
 		b.warmModel(p, 1, func() {
-			b.shelf.loaded[p.Model][p.GPU] = true
+			b.memory.loaded[p.Model][p.GPU] = true
 			r.Load, r.WarmUp = int64(c.o.LoadTime), int64(c.now.Sub(began)-c.o.LoadTime)
 			r.Static, r.Dynamic = m.Info.Static, m.Info.Dynamic
 			end()
@@ -115,21 +116,21 @@ func (b *back) loadModel(p wire.Placement, r *wire.PlacementReport, end func()) 
 	})
 }
 
-// countMemory notes whether a GPU holds more than it has, with the model that is coming and the largest while it runs (V3).
+// countMemory counts a GPU that exceeds its memory with the new model and the largest model's run (V3).
 func (b *back) countMemory(p wire.Placement) {
 	need := b.hello.Models[p.Model].Info.Dynamic
 	for n := range b.hello.Models {
-		if b.shelf.loaded[n][p.GPU] {
+		if b.memory.loaded[n][p.GPU] {
 			need = max(need, b.hello.Models[n].Info.Dynamic)
 		}
 	}
-	if need += b.shelf.used[p.GPU]; need > b.hello.Details[p.GPU].Memory {
+	if need += b.memory.used[p.GPU]; need > b.hello.Details[p.GPU].Memory {
 		b.c.report.Moves.MemoryExceeded++
 		b.c.note("memory exceeded", int64(b.index), int64(p.GPU), int64(need))
 	}
 }
 
-// warmModel runs a batch size alone, and then those above it.
+// warmModel runs a batch size alone on the GPU, then the larger ones.
 func (b *back) warmModel(p wire.Placement, size int, end func()) {
 	c, table := b.c, b.hello.Models[p.Model].Profile
 	if size > len(table) {
@@ -137,7 +138,7 @@ func (b *back) warmModel(p wire.Placement, size int, end func()) {
 		return
 	}
 
-	// Behind what is under way only after some time.
+	// Wait for an idle moment for at most aloneWait, then queue behind the batches under way.
 	free := &b.freeAt[p.GPU]
 	if *free > c.now {
 		b.atInLife(min(*free, c.now.Add(aloneWait)), func() {
@@ -150,7 +151,7 @@ func (b *back) warmModel(p wire.Placement, size int, end func()) {
 	b.atInLife(*free, func() { b.warmModel(p, size+1, end) })
 }
 
-// atInLife does something at a time, unless the backend has died by then.
+// atInLife calls do at a time, unless the backend has died by then.
 func (b *back) atInLife(at Time, do func()) {
 	life := b.life
 
@@ -161,9 +162,9 @@ func (b *back) atInLife(at Time, do func()) {
 	})
 }
 
-// unloadModel takes no more orders of the model, waits for those that it has, and frees the memory.
+// unloadModel refuses further orders of the model, waits for its present ones, and frees the memory.
 func (b *back) unloadModel(p wire.Placement, end func()) {
-	b.shelf.loaded[p.Model][p.GPU] = false
+	b.memory.loaded[p.Model][p.GPU] = false
 	last := b.c.now
 	for _, o := range b.running {
 		if o.x.GPU == p.GPU && o.x.Model == p.Model {
@@ -171,17 +172,17 @@ func (b *back) unloadModel(p wire.Placement, end func()) {
 		}
 	}
 	b.atInLife(last, func() {
-		b.shelf.used[p.GPU] -= b.hello.Models[p.Model].Info.Static
+		b.memory.used[p.GPU] -= b.hello.Models[p.Model].Info.Static
 		end()
 	})
 }
 
-// holds says whether a batch's model is loaded on its GPU.
+// holds reports whether a batch's model is loaded on its GPU.
 func (b *back) holds(x *wire.Execute) bool {
-	return b.shelf.loaded == nil || b.shelf.loaded[x.Model][x.GPU]
+	return b.memory.loaded == nil || b.memory.loaded[x.Model][x.GPU]
 }
 
-// giveBack answers a batch of a model that is not loaded: others serve it.
+// giveBack returns a batch of an unloaded model, for others to serve.
 func (b *back) giveBack(o *order) {
 	b.c.report.Moves.GivenBack += len(o.x.Items)
 	o.exec, o.bad = 0, nil
@@ -190,15 +191,15 @@ func (b *back) giveBack(o *order) {
 	}
 }
 
-// greet returns the hello for a session that opens now.
+// greet returns the hello for a new session.
 func (b *back) greet() wire.BackendHello {
 	h := b.hello
 	h.Models = slices.Clone(h.Models)
 	if b.old {
 		forgetFamilies(&h)
 	}
-	for n := range b.shelf.loaded {
-		h.Models[n].Loaded = slices.Clone(b.shelf.loaded[n])
+	for n := range b.memory.loaded {
+		h.Models[n].Loaded = slices.Clone(b.memory.loaded[n])
 	}
 	return h
 }

@@ -10,27 +10,27 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// MovesReport is what came of plans that moved models.
+// MovesReport counts the plans that moved models.
 type MovesReport struct {
 	Plans, Steps   int // that ended
 	Moved          int // models, by all plans
-	Placements     int // that backends carried out
+	Placements     int // carried out by backends
 	MemoryExceeded int // loads that found no room on their GPU
 	GivenBack      int // requests whose model was no longer loaded
 	Absences       int // of backends, for longer than a plan waits for their GPUs
-	LeftOut        int // GPUs that models of plans were to come to, and did not
-	Homeless       int // models that no GPU offers at the end
-	Elsewhere      int // models that are not where the last plan wants them
+	LeftOut        int // GPUs that a plan's model did not reach
+	Homeless       int // models without a GPU at the end
+	Elsewhere      int // models that are not where the last plan puts them
 	Epochs         engine.EpochStats
-	Share          float64 // load time of the models that a plan moves, of all models'
+	Share          float64 // load time of the models that a plan moves, as a share of all models'
 	Kills          int     // of the leader, while a plan was under way
 	Undone         int     // plans that the successor put back
-	Anew           int     // plans that nobody had told the successor of, so that they were applied again
-	Refused        int     // plans that came at a bad moment: a GPU was away, or backends knew of a plan that its scheduler had lost
+	Anew           int     // plans unknown to the successor, and applied again
+	Refused        int     // plans refused because a GPU was away or backends knew of a plan that the scheduler had lost
 }
 
-// DrawPlans returns Draw's options with models that move, by plans that are applied or that schedulers make themselves, which are
-// drawn from a stream of their own.
+// DrawPlans returns Draw's options with models that move, drawn from a separate stream. The plans are applied from
+// outside or made by the schedulers themselves.
 func DrawPlans(seed uint64) Options {
 	o, r := drawAlike(seed), rand.New(rand.NewPCG(seed, 7))
 	o.Clusters = 2 + r.IntN(2)
@@ -57,27 +57,27 @@ func DrawPlans(seed uint64) Options {
 	return o
 }
 
-// moves are the plans of a run, one after the other: either some models move once to the next sub-cluster, or one model
-// moves again and again. Whoever applies them knows only what engines tell.
+// moves are the plans of a run, one after the other. Either some models move once to the next sub-cluster, or one
+// model moves repeatedly. It sees the engines only through their status.
 type moves struct {
 	c      *Cluster
-	shift  []int // by model: its sub-cluster's number, beyond its first
+	shift  []int // by model: its sub-cluster's number relative to its first
 	next   int   // plans chosen
 	done   int   // plans that ended
 	number uint64
 	begun  bool // the latest plan was applied
 	killed bool
-	undo   bool // the plan is to be put back
+	undo   bool // the plan must be put back
 	ended  bool
 }
 
-// moving says whether plans of a run move models.
+// moving reports whether plans of a run move models.
 func (o *Options) moving() bool { return o.Moved > 0 || o.Again > 0 }
 
-// loading says whether backends load models: by these plans, or by those that schedulers make themselves.
+// loading reports whether backends load models, for these plans or for those that schedulers make themselves.
 func (o *Options) loading() bool { return o.moving() || o.Epoch > 0 }
 
-// moveLook is how often whoever applies plans looks at them.
+// moveLook is the interval at which moves checks the state of a plan.
 const moveLook Duration = 200e6
 
 // beginMoves applies plans from a tenth of the run on.
@@ -96,8 +96,9 @@ func (c *Cluster) beginMoves(span Duration) {
 	}
 }
 
-// look applies the next plan when the one before has ended. A plan whose scheduler died goes on by itself; it is applied
-// anew only where the scheduler died before it could tell of it, and put back where Undo says so.
+// look applies the next plan when the previous one has ended. A plan whose scheduler died continues under the
+// successor. Only if the scheduler died before it shared the plan is the plan applied again; with Undo it is put
+// back.
 func (m *moves) look() {
 	c := m.c
 	defer func() {
@@ -106,7 +107,7 @@ func (m *moves) look() {
 		}
 	}()
 
-	// Whoever leads by now is asked when the backends have introduced themselves.
+	// Ask the present leader, once the backends have registered with it.
 	s := c.leader()
 	if s == nil || s.gpus() < c.o.Backends*c.o.GPUs {
 		return
@@ -147,8 +148,8 @@ func (m *moves) look() {
 	m.applyChosen(s)
 }
 
-// applyChosen applies the plan that was chosen. One that is refused is tried again by another number: backends may know of a plan that its
-// scheduler told nobody else of.
+// applyChosen applies the chosen plan. It retries a refused plan under another number: backends may know of a plan
+// that its scheduler shared with no one else.
 func (m *moves) applyChosen(s *scheduler) {
 	_, err := s.e.ApplyPlan(m.c.planDocument(m.number, m.shift))
 
@@ -163,7 +164,7 @@ func (m *moves) applyChosen(s *scheduler) {
 	}
 }
 
-// plans is how many there will be.
+// plans returns the number of plans of the run.
 func (m *moves) plans() int {
 	if m.c.o.Again > 0 {
 		return m.c.o.Again
@@ -171,8 +172,8 @@ func (m *moves) plans() int {
 	return 1
 }
 
-// choose picks what the next plan moves: models of middle popularity, as many of every sub-cluster, so that the load stays
-// even.
+// choose picks the models that the next plan moves: models of middle popularity, equally many of every sub-cluster,
+// so that the load stays even.
 func (m *moves) choose() {
 	o := &m.c.o
 	m.next++
@@ -182,14 +183,14 @@ func (m *moves) choose() {
 		n = 1
 	}
 	for k := first; k < min(first+n, len(m.shift)); k++ {
-		// A plan that is to be undone goes back after it was cut short.
+		// A plan to be undone moves back after it was cut short.
 		m.shift[k]++
 		m.c.report.Moves.Moved++
 	}
 	m.c.report.Moves.Share = float64(n) / float64(len(m.shift))
 }
 
-// count notes a plan that has ended.
+// count counts a plan that has ended.
 func (m *moves) count(now *engine.PlanStatus) {
 	r := &m.c.report.Moves
 	r.Plans++
@@ -197,8 +198,8 @@ func (m *moves) count(now *engine.PlanStatus) {
 	r.LeftOut += len(now.LeftOut)
 }
 
-// countPlacements counts what backends are asked for. When it has come to so many that a plan is under way, the leader dies, or a
-// backend leaves for long.
+// countPlacements counts the placements requested from backends. At the drawn count, while a plan is under way, the
+// leader dies or a backend leaves for long.
 func (c *Cluster) countPlacements(asked int) {
 	before := c.placements
 	c.placements += asked
@@ -213,7 +214,8 @@ func (c *Cluster) countPlacements(asked int) {
 	}
 }
 
-// withinPlan is how far away a moment of the plan is whose placements backends are asked for: its beginning, or one somewhere within it.
+// withinPlan returns the delay from the request of placements to the drawn moment of the plan, at its beginning or
+// within it.
 func (c *Cluster) withinPlan() Duration {
 	return Duration(c.rng.IntN(2)) * c.within(0, 2*c.o.LoadTime)
 }
@@ -226,14 +228,14 @@ func (m *moves) kill() {
 		return
 	}
 	c.report.Moves.Kills++
-	if c.o.Undo { // whoever comes next puts back what was there
+	if c.o.Undo { // the successor puts back the previous placement
 		m.undo = true
 		clear(m.shift)
 	}
 	s.die(50e6)
 }
 
-// leader is the scheduler that leads and lives; nil: none does.
+// leader returns the scheduler that leads and is alive, or nil.
 func (c *Cluster) leader() *scheduler {
 	for _, s := range c.schedulers {
 		if s.leads && !s.dead && s.paused <= c.now {
@@ -243,8 +245,8 @@ func (c *Cluster) leader() *scheduler {
 	return nil
 }
 
-// movableModel is a model of a run in which models move: all of a group are alike, one in each sub-cluster, so that the
-// load stays even. It batches as vision models do, and its SLO is several times its longest batch.
+// movableModel returns a model of a run in which models move. All models of a group are alike, one per sub-cluster,
+// so that the load stays even. The model batches as vision models do, and its SLO is several times its longest batch.
 func movableModel(i, group int) clusterModel {
 	alpha, beta := 0.4e6+0.1e6*float64(group*7%10), 3e6+0.5e6*float64(group*3%10)
 	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]time.Duration, 16), slo: 100e6, static: 100<<20 + uint64(group*37%11)*(40<<20)}
@@ -255,10 +257,10 @@ func movableModel(i, group int) clusterModel {
 	return m
 }
 
-// homeOf is the sub-cluster that a model begins in.
+// homeOf returns a model's first sub-cluster.
 func (c *Cluster) homeOf(model int) int { return model % c.o.Clusters }
 
-// planDocument is the plan that has every model in its first sub-cluster, shifted.
+// planDocument returns the plan that puts every model into its first sub-cluster plus its shift.
 func (c *Cluster) planDocument(number uint64, shift []int) engine.Plan {
 	p := engine.Plan{Number: number}
 	for k := range c.models {
@@ -275,9 +277,9 @@ func (c *Cluster) planDocument(number uint64, shift []int) engine.Plan {
 	return p
 }
 
-// stockShelf gives a backend all models to load, of which it has those of its sub-cluster, and memory for them and a few
+// stockModels gives a backend all models, of which those of its sub-cluster are loaded, and memory for these and a few
 // more.
-func (b *back) stockShelf(cluster int) {
+func (b *back) stockModels(cluster int) {
 	c := b.c
 	var used, largest, dynamic uint64
 	for k := range c.models {
@@ -294,16 +296,16 @@ func (b *back) stockShelf(cluster int) {
 		for g := range on {
 			on[g] = there
 		}
-		b.shelf.loaded = append(b.shelf.loaded, on)
+		b.memory.loaded = append(b.memory.loaded, on)
 	}
 
 	for range c.o.GPUs {
-		b.shelf.used = append(b.shelf.used, used)
+		b.memory.used = append(b.memory.used, used)
 		b.hello.Details = append(b.hello.Details, wire.GPUDetail{Kind: "simulated", Memory: used + largest + dynamic + largest/2})
 	}
 }
 
-// endMoves looks at where models are at the end.
+// endMoves records where models are at the end.
 func (c *Cluster) endMoves() {
 	s := c.leader()
 	if !c.o.loading() || s == nil {

@@ -3,18 +3,18 @@ package sim
 // link is one session's connection. Messages of one direction arrive in order.
 type link struct {
 	sch       *scheduler
-	life      int // of the scheduler that it is with
+	life      int // of its scheduler
 	up        bool
 	last      [2]Time // by direction: when the latest message arrives
-	dark      [2]Time // by direction: until when nothing arrives; what is sent meanwhile comes then
+	dark      [2]Time // by direction: nothing arrives until then, and messages sent meanwhile arrive afterwards
 	slow      Duration
 	slowUntil Time
 }
 
-// orphaned says whether the scheduler has died that the session was with: nothing can be told to its engine.
+// orphaned reports whether the scheduler of the session has died, so that its engine cannot be called.
 func (l *link) orphaned() bool { return l.sch.dead || l.sch.life != l.life }
 
-// closesLater has a session end when its scheduler goes on: a process that is paused does not notice that a link is gone.
+// closesLater makes a session end when its paused scheduler resumes: a paused process does not notice a lost link.
 func (l *link) closesLater(c *Cluster, end func()) bool {
 	if l.orphaned() || l.sch.paused <= c.now {
 		return false
@@ -29,11 +29,11 @@ const (
 	fromEngine
 )
 
-// silenceMost is how long a link may be silent before both ends give it up, as package control does.
+// silenceMost is how long a link may be silent before both ends give it up, as in package control.
 const silenceMost Duration = 500e6
 
-// send carries a message over a link: deliver runs when it arrives, if the link is still there. f says what its loss
-// is called.
+// send sends a message over a link. deliver runs when it arrives, if the link still exists. lose is the probability
+// of a loss, which counts as fault f.
 func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) {
 	if !l.up {
 		return
@@ -49,15 +49,15 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 	l.last[dir] = arrives
 	c.arrive(l, dir, arrives, deliver)
 
-	// A copy comes out of order: no link does that, but a peer with a bug may.
+	// A duplicate arrives out of order. No link does that, but a peer with a bug may.
 	if !c.calm && c.chance(c.o.Duplicate) {
 		c.happens(Doubled, int64(f), 0)
 		c.arrive(l, dir, arrives.Add(c.within(0, c.o.LateBy)), deliver)
 	}
 }
 
-// tell carries a message that says who leads or who follows. Such messages are not lost on a link that lives: what a
-// peer knows of leaders must not hang on one message, and no message of the protocol repeats it.
+// tell sends a message about leadership. Such a message is not lost on a working link: no protocol message repeats
+// it, so a peer must not depend on a single message that may be lost.
 func (c *Cluster) tell(l *link, dir int, deliver func()) {
 	if l.up {
 		l.last[dir] = max(l.last[dir], l.dark[dir], c.now.Add(c.delay(l)))
@@ -65,7 +65,7 @@ func (c *Cluster) tell(l *link, dir int, deliver func()) {
 	}
 }
 
-// arrive delivers a message, to a scheduler that is paused once it goes on.
+// arrive delivers a message. A paused scheduler gets it when it resumes.
 func (c *Cluster) arrive(l *link, dir int, at Time, deliver func()) {
 	c.at(at, func() {
 		switch {
@@ -78,7 +78,7 @@ func (c *Cluster) arrive(l *link, dir int, at Time, deliver func()) {
 	})
 }
 
-// delay draws how long a message takes.
+// delay draws a message's delay.
 func (c *Cluster) delay(l *link) Duration {
 	if c.calm {
 		return 0
@@ -95,8 +95,8 @@ func (c *Cluster) delay(l *link) Duration {
 	return d
 }
 
-// darken keeps everything from arriving over a link for a while, in one direction or both. Who hears nothing for too
-// long gives the link up: cut is called then.
+// darken blocks a link for a while, in one direction or both. If the silence exceeds the limit, the peer gives the
+// link up and cut is called.
 func (c *Cluster) darken(l *link, d Duration, both bool, cut func()) {
 	dir := c.rng.IntN(2)
 	for k := range l.dark {

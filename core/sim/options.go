@@ -2,69 +2,70 @@ package sim
 
 import "math/rand/v2"
 
-// Options are one run of a Cluster. Durations are ns, probabilities are per message.
+// Options are the parameters of one run of a Cluster. Durations are ns, probabilities are per message.
 type Options struct {
 	Seed uint64
 
 	Backends, GPUs     int // GPUs of each backend
-	Clusters           int // sub-clusters that backends and models are spread over
+	Clusters           int // sub-clusters over which backends and models are spread
 	Named              bool
 	Models, Frontends  int
-	Schedulers         int // 0 and 1: it is alone, and there is no election
+	Schedulers         int // 0 and 1: a single scheduler, no election
 	Cores, Partitions  int
 	QueueMax, LiveMax  int    // engine.Options QueueMax, RequestsMax
-	Window             uint32 // that a frontend's ids lie in; 0: larger than any of them
+	Window             uint32 // size of a frontend's id window; 0: larger than all its ids
 	Requests           int
-	Span               Duration // of arrivals; 0: for as long as Requests take, between 20 ms and 2 s
-	Load               float64  // offered, as a share of what the GPUs can do at good batches
-	Burst              int      // requests at a time, at most
+	Span               Duration // of arrivals; 0: the time that Requests take, between 20 ms and 2 s
+	Load               float64  // offered, as a share of the GPUs' capacity at good batch sizes
+	Burst              int      // largest number of requests at a time
 	Tight              bool     // SLOs near ℓ(1)
 	Ctrl, Data         Duration
 	Prompt             float64
 	Delay, Vary        Duration // a message takes Delay to Delay+Vary
 	Eager              bool     // backends begin as soon as the inputs are there, as the real one does
-	PollLate           Duration // wake-ups come late by up to this
-	ShufflePolls       bool     // loops are polled in any order
+	PollLate           Duration // largest delay of wake-ups
+	ShufflePolls       bool     // poll loops in random order
 	ExecLess, ExecMore float64  // a batch takes ℓ(b)·(1−ExecLess … 1+ExecMore)
-	Unlike             float64  // backends' profiles differ by up to this share
-	OneKind            bool     // their GPUs name one kind all the same
+	Unlike             float64  // largest relative difference between backends' profiles
+	OneKind            bool     // backends report the same kind of GPU in spite of Unlike
 	Beyond             float64  // a backend's batches take up to this share longer than its profile says
 	Ahead              float64  // share of batches reported before they end
 	Drift              float64  // clocks run faster or slower by up to this share
-	Cancels, Junk      float64  // share of requests given up early; of submissions that make no sense
+	Cancels, Junk      float64  // share of requests canceled early; share of invalid Submits
 	ShortBudgets       float64  // share of requests with a budget of their own
 	Priorities         bool
-	Learners           int      // of each backend: spare work
-	SpareStep          Duration // that their steps take at most
+	Learners           int      // per backend, with spare work
+	SpareStep          Duration // longest step of spare work
 
 	LoseSubmit, LoseCancel, LoseExecute, LoseDone, LoseOutcome, LoseOutput float64
 	Duplicate, Late                                                        float64
 	LateBy                                                                 Duration
-	FailItem, GiveBack                                                     float64 // of a batch's requests
-	Untold                                                                 float64 // of failures: the scheduler answers
-	Skew                                                                   float64 // share of peers of the version before
+	FailItem, GiveBack                                                     float64 // share of a batch's requests
+	Untold                                                                 float64 // share of failures that the scheduler answers
+	Skew                                                                   float64 // share of peers of the previous version
 	Hangs, Deaths, Breaks, Vanishes, Slowdowns, BrokenGPUs                 int
 	Darks, SlowLinks, DarkFronts                                           int
-	LeaderDeaths, LeaderPauses, StoreCuts, Isolations                      int // of several schedulers
+	LeaderDeaths, LeaderPauses, StoreCuts, Isolations                      int // for several schedulers
 	StepOverruns, StepsUntold, LoseSteps                                   float64
 
-	// Models that move to another sub-cluster, by one plan; or how often one model moves, by a plan each. All backends
-	// then know all models, and sub-clusters have models alike.
+	// Moved models move to another sub-cluster in one plan, or one model moves Again times, in a plan each. All
+	// backends then know all models, and the sub-clusters' models are alike.
 	Moved, Again int
 	MoveAt       Duration // when the first plan is applied; 0: after a tenth of the span
-	Epoch        Duration // schedulers plan anew so often by themselves; 0: they do not. Backends and models are as if some moved
+	Epoch        Duration // interval at which schedulers plan by themselves; 0: never. Backends and models are as with Moved
 	LoadTime     Duration // of a model, without its warm-up
-	KillAt       int      // the leader dies when backends have been asked for so many placements; 0: it does not
-	Undo         bool     // its successor puts back what was there
-	AwayAt       int      // a backend leaves for longer than a plan waits for its GPUs, when so many were asked for; 0: none does
+	KillAt       int      // the leader dies after this many requested placements; 0: never
+	Undo         bool     // its successor puts back the previous placement
+	AwayAt       int      // a backend leaves for longer than a plan waits, after this many requested placements; 0: never
 
-	// Families of so many models each, where that is 2 or more, and kinds of GPUs: one for each sub-cluster, of which the
-	// slowest takes up to Kinds longer, as a share. Floors is the share of requests for a family that name a floor.
+	// With Variants of 2 or more, models form families of that size, and each sub-cluster is a kind of GPU; the
+	// slowest kind takes up to Kinds longer, as a share. Floors is the share of requests for a family that name an
+	// accuracy floor.
 	Variants      int
 	Kinds, Floors float64
 }
 
-// faulty says whether anything in the run may keep an output from coming in time.
+// faulty reports whether anything in the run may delay an output past its deadline.
 func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
@@ -75,16 +76,16 @@ func (o *Options) faulty() bool {
 // spareStepLeast is the shortest step of spare work.
 const spareStepLeast Duration = 1e5
 
-// filled returns the options with the least that a run needs where they say nothing.
+// filled returns the options with unset values raised to the minimum of a run.
 func (o Options) filled() Options {
 	for _, n := range []*int{&o.Clusters, &o.GPUs, &o.Frontends, &o.Cores, &o.Partitions, &o.Requests, &o.Burst, &o.Schedulers} {
 		*n = max(1, *n)
 	}
 
-	// Each sub-cluster needs a backend and a model, and families are whole.
+	// Each sub-cluster needs a backend and a model, and families are complete.
 	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
 
-	// A step that takes no time would be followed by the next at the same moment, for ever.
+	// A step without duration would be followed by the next one at the same time, for ever.
 	if o.Learners > 0 {
 		o.SpareStep = max(o.SpareStep, spareStepLeast)
 	}
@@ -100,8 +101,8 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Calm returns the options without faults, bad input, and what makes a run hard to compare: exact
-// GPUs of one kind, wake-ups on time, budgets that are the models' SLOs.
+// Calm returns the options without faults, without invalid input, and without anything that makes runs hard to
+// compare: it has exact GPUs of one kind, punctual wake-ups, and budgets equal to the models' SLOs.
 func (o Options) Calm() Options {
 	return Options{Seed: o.Seed, Backends: o.Backends, GPUs: o.GPUs, Clusters: o.Clusters, Named: o.Named, Models: o.Models,
 		Frontends: o.Frontends, Cores: o.Cores, Partitions: o.Partitions, LiveMax: 1 << 15, Requests: o.Requests, Span: o.Span,
@@ -116,9 +117,9 @@ func Draw(seed uint64) Options {
 	return o
 }
 
-// drawAlike draws GPUs of one kind that are alike, or of no known kind.
+// drawAlike draws options with GPUs of one kind that are alike, or with GPUs of unknown kind.
 func drawAlike(seed uint64) Options {
-	// Options have a random stream of their own: a run that draws more does not change them.
+	// Options have a random stream of their own: a run that draws more numbers does not change them.
 	r := rand.New(rand.NewPCG(seed, 1))
 	pick := func(n ...int) int { return n[r.IntN(len(n))] }
 	upTo := func(most float64) float64 { return most * r.Float64() * r.Float64() }
@@ -164,7 +165,7 @@ func drawAlike(seed uint64) Options {
 	return o
 }
 
-// drawKind draws GPUs of one kind that are unlike, from a stream of its own.
+// drawKind draws GPUs of one kind that differ, from a separate stream.
 func (o *Options) drawKind() {
 	r := rand.New(rand.NewPCG(o.Seed, 6))
 	if r.IntN(3) > 0 {
@@ -176,7 +177,7 @@ func (o *Options) drawKind() {
 	}
 }
 
-// drawLearners draws spare work from a stream of its own, so that runs without it are what they were.
+// drawLearners draws spare work from a separate stream, so that runs without it stay unchanged.
 func (o *Options) drawLearners() {
 	r := rand.New(rand.NewPCG(o.Seed, 2))
 	if r.IntN(3) > 0 {
@@ -189,7 +190,7 @@ func (o *Options) drawLearners() {
 	}
 }
 
-// drawTrouble draws what is no fault but the weather.
+// drawTrouble draws disturbances that are not faults.
 func (o *Options) drawTrouble(r *rand.Rand) {
 	some := func(most float64) float64 {
 		if r.IntN(2) == 0 {
@@ -226,7 +227,7 @@ func (o *Options) drawFaults(r *rand.Rand) {
 	o.Untold, o.BrokenGPUs = r.Float64(), count(3)
 	o.Darks, o.SlowLinks, o.DarkFronts = count(10), count(8), count(6)
 
-	// A scheduler that is alone has nobody to take over from it.
+	// A single scheduler has no standby to take over.
 	if o.Schedulers > 1 {
 		o.LeaderDeaths, o.LeaderPauses, o.StoreCuts, o.Isolations = count(4), count(4), count(4), count(6)
 	}

@@ -5,18 +5,18 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// peer is what frontends and backends have in common: a link with each scheduler, of which they obey one.
+// peer is the common part of frontends and backends: a link to each scheduler, one of which it obeys.
 type peer struct {
 	c         *Cluster
 	old       bool               // speaks wire.VersionMin
 	standings []control.Standing // by scheduler
-	obeyed    int                // scheduler; -1: none
-	highest   uint64             // epoch that any scheduler has told
+	obeyed    int                // index of a scheduler; -1: none
+	highest   uint64             // highest epoch that any scheduler has reported
 	told      wire.Follow
-	barred    []Time // by scheduler: until when no session with it can be opened
+	barred    []Time // by scheduler: no session with it can be opened until then
 
-	switched func()                     // another scheduler is obeyed from now on, or none
-	follows  func(i int, f wire.Follow) // tells scheduler i
+	switched func()                     // called when the peer obeys another scheduler, or none
+	follows  func(i int, f wire.Follow) // sends f to scheduler i
 }
 
 func newPeer(c *Cluster) peer {
@@ -24,11 +24,11 @@ func newPeer(c *Cluster) peer {
 	return peer{c: c, old: !c.calm && c.chance(c.o.Skew), standings: make([]control.Standing, n), obeyed: -1, barred: make([]Time, n)}
 }
 
-// opened notes a session with scheduler i. One of the version before knows nothing of leaders.
+// opened notes a session with scheduler i. A scheduler of the previous version knows nothing of leaders.
 func (p *peer) opened(i int) {
 	alone := len(p.standings) == 1
 
-	// A lone scheduler leads without saying so, and an old peer takes any scheduler for the leader.
+	// A single scheduler leads without saying so, and an old peer obeys any scheduler.
 	p.standings[i] = control.Standing{Up: true, Leads: alone || p.old}
 	p.chooseLeader()
 }
@@ -39,20 +39,20 @@ func (p *peer) lost(i int) {
 	p.chooseLeader()
 }
 
-// led notes what scheduler i tells of itself.
+// led notes scheduler i's report about its leadership.
 func (p *peer) led(i int, l wire.Lead) {
 	first := p.standings[i].Epoch == 0 && !p.standings[i].Leads
 
 	p.standings[i].Leads, p.standings[i].Epoch = l.Leads, l.Epoch
 	p.chooseLeader()
 
-	// It may have missed what the others were told.
+	// Repeat the peer's own state: this scheduler may have missed it.
 	if first {
 		p.follows(i, p.told)
 	}
 }
 
-// chooseLeader obeys whom the production code would obey.
+// chooseLeader chooses the scheduler to obey with the production code.
 func (p *peer) chooseLeader() {
 	was := p.obeyed
 	p.obeyed, p.highest = control.Obeyed(p.standings, was, p.highest)
@@ -68,7 +68,7 @@ func (p *peer) chooseLeader() {
 	}
 }
 
-// mayOpen says whether a session with scheduler i can be opened now.
+// mayOpen reports whether a session with a scheduler can be opened now.
 func (p *peer) mayOpen(s *scheduler) bool {
 	switch {
 	case s.dead || s.paused > p.c.now || p.barred[s.index] > p.c.now:
@@ -79,5 +79,5 @@ func (p *peer) mayOpen(s *scheduler) bool {
 	return true
 }
 
-// retryEvery is how long after a failed attempt a peer connects again.
+// retryEvery is the delay between a failed attempt and the next one.
 const retryEvery Duration = 50e6

@@ -12,31 +12,31 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// scheduler is one process with an engine, which leads or stands by. The engine and the election are the production
-// code; what carries messages between them and to peers is the simulation's.
+// scheduler is one process with an engine that leads or stands by. The engine and the election are the production
+// code; the simulation carries their messages.
 type scheduler struct {
 	c            *Cluster
 	index        int
 	e            *engine.Engine
-	wake, polled Time // what the engine asked for, and when it gets it
+	wake, polled Time // wake-up that the engine asked for, and time of the turn that it gets
 	dead         bool
 	paused       Time // until then it does nothing
-	resumed      Time // when it went on last
+	resumed      Time // when it last resumed after a pause
 	life         int
-	polls        int // that have ended: the engine had nothing more to do at once
+	polls        int // completed polls: the engine had nothing more to do at once
 
 	leads     bool
 	epoch     uint64
-	candidate *lead.Candidate // nil: it is alone
+	candidate *lead.Candidate // nil: a single scheduler
 	changed   chan struct{}
 	storeCut  Time // until then it cannot reach the store
-	book      book // the checker's
+	book      book // for the checker
 }
 
-// learnShare is what learners may buy of the GPUs' time: as where nothing else is configured.
+// learnShare is the share of GPU time that learners may buy, as in the default configuration.
 const learnShare = 0.15
 
-// startLife begins a life of a scheduler: nothing of an earlier one is left.
+// startLife begins a new life of a scheduler, without any earlier state.
 func (s *scheduler) startLife() error {
 	c := s.c
 	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: c.o.Cores, Partitions: c.o.Partitions, QueueMax: c.o.QueueMax, GPUs: gpusMost,
@@ -51,7 +51,7 @@ func (s *scheduler) startLife() error {
 	s.book = book{sessions: map[uint32]*session{}}
 	s.life++
 
-	// Alone it leads from the start, and there is no election.
+	// A single scheduler leads from the start, without an election.
 	s.candidate, s.leads = nil, len(c.schedulers) == 1
 	if len(c.schedulers) > 1 {
 		_ = s.e.SetLeading(false)
@@ -62,18 +62,18 @@ func (s *scheduler) startLife() error {
 	return nil
 }
 
-// gpusMost is how many GPUs an engine takes: sessions that have not noticed their end hold some besides. Its table is
-// most of an engine's memory.
+// gpusMost is the most GPUs that an engine accepts, including those of sessions that have not noticed their end. The
+// table of GPUs is most of an engine's memory.
 const gpusMost = 4096
 
-// stepCandidate has the candidate look at the record, again and again.
+// stepCandidate makes the candidate check the record periodically.
 func (s *scheduler) stepCandidate(life int) {
 	c := s.c
 	if s.dead || s.life != life {
 		return
 	}
 
-	// A paused process does nothing at all; its tick comes when it goes on.
+	// A paused process does nothing; its tick comes when it resumes.
 	if s.paused > c.now {
 		c.at(s.paused, func() { s.stepCandidate(life) })
 		return
@@ -82,7 +82,7 @@ func (s *scheduler) stepCandidate(life int) {
 	c.after(Duration(lead.Tick), func() { s.stepCandidate(life) })
 }
 
-// step has the candidate look at what the peers tell.
+// step makes the candidate process the peers' reports.
 func (s *scheduler) step() {
 	if s.candidate == nil || s.dead {
 		return
@@ -106,7 +106,7 @@ func (s *scheduler) Lead(epoch uint64) {
 	_ = s.e.SetLeading(true) // it cannot fail with Options.Manual
 }
 
-// StandBy implements lead.Scheduler: as in control.Server, sessions of one that led end, frontends' first.
+// StandBy implements lead.Scheduler. As in control.Server, the sessions of the former leader end, frontends' first.
 func (s *scheduler) StandBy(epoch uint64) {
 	led := s.leads
 	s.leads, s.epoch = false, max(epoch, s.epoch)
@@ -147,7 +147,7 @@ func (s *scheduler) View() control.View {
 	return control.NewView(epoch, backends)
 }
 
-// Changed implements lead.Scheduler; nobody waits for it in virtual time.
+// Changed implements lead.Scheduler; in virtual time nothing waits on it.
 func (s *scheduler) Changed() <-chan struct{} { return s.changed }
 
 // tellLeader tells every peer who leads.
@@ -164,7 +164,7 @@ func (s *scheduler) tellLeader() {
 	}
 }
 
-// gpus is how many GPUs are connected.
+// gpus returns the number of connected GPUs.
 func (s *scheduler) gpus() (n int) {
 	for _, b := range s.c.backs {
 		if x := b.sessions[s.index]; x != nil && !x.closed {
@@ -174,7 +174,7 @@ func (s *scheduler) gpus() (n int) {
 	return n
 }
 
-// snapshot hands what the leader has learned to those that stand by, every second.
+// snapshot sends the leader's learned state to the standbys every second.
 func (c *Cluster) snapshot() {
 	for _, s := range c.schedulers {
 		if s.dead || !s.leads || s.paused > c.now {
@@ -193,7 +193,7 @@ func (c *Cluster) snapshot() {
 	c.after(1e9, c.snapshot)
 }
 
-// sharePlans hands the leader's plan to those that stand by, soon after it has changed.
+// sharePlans sends the leader's plan to the standbys soon after it has changed.
 func (c *Cluster) sharePlans() {
 	s := c.leader()
 	if s != nil && s.e.PlanRecord() != nil {
@@ -206,7 +206,7 @@ func (c *Cluster) sharePlans() {
 	c.after(50e6, c.sharePlans)
 }
 
-// die ends a scheduler's process; another one starts in its place after a while.
+// die ends a scheduler's process. Another one starts in its place after a while.
 func (s *scheduler) die(back Duration) {
 	c := s.c
 	if s.dead {
@@ -220,7 +220,7 @@ func (s *scheduler) die(back Duration) {
 	}
 	s.dead, s.leads = true, false
 
-	// The kernel closes its connections: peers hear of it soon, and its own accounts end.
+	// The kernel closes its connections: peers notice soon, and the checker's account ends.
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && !x.shut {
 			c.check.frontendClosed(x, false)
@@ -249,7 +249,7 @@ func (s *scheduler) revive() {
 	}
 }
 
-// store is the record as one scheduler reaches it.
+// store is one scheduler's access to the election's record.
 type store scheduler
 
 var errCut = errors.New("the store cannot be reached")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Script writes options as text: a line "Name value" for each that is not zero, in the order of the struct.
+// Script writes options as text: a line "Name value" for each option that is not zero, in the order of the struct.
 func (o Options) Script() string {
 	var b strings.Builder
 	for i, v := range fieldsOf(&o) {
@@ -18,7 +18,7 @@ func (o Options) Script() string {
 	return b.String()
 }
 
-// ParseScript reads what Script writes. Empty lines and lines that start with # do not count.
+// ParseScript reads the output of Script. It skips empty lines and lines that start with #.
 func ParseScript(text string) (Options, error) {
 	var o Options
 	n := 0
@@ -29,7 +29,7 @@ func ParseScript(text string) (Options, error) {
 			continue
 		}
 
-		// Names are the struct's own, so a script reads whatever options there will be.
+		// Names are the struct's field names, so a script can hold every option.
 		v := reflect.ValueOf(&o).Elem().FieldByName(words[0])
 		if len(words) != 2 || !v.IsValid() {
 			return o, fmt.Errorf("line %d: %q: want the name of an option and its value", n, strings.TrimSpace(line))
@@ -74,8 +74,8 @@ func fieldsOf(o *Options) []reflect.Value {
 	return all
 }
 
-// Shrink makes options that fail simpler as long as they fail: each is set to zero, to one, or to half, again and again
-// until nothing helps or the tries are used up. The seed stays. It returns the simplest that failed.
+// Shrink simplifies options as long as they fail. It sets each option to zero, to one, or to half, until nothing
+// helps or the tries are used up, and returns the simplest options that failed. The seed stays.
 func Shrink(o Options, tries int, fails func(Options) bool) Options {
 	for better := true; better; {
 		better = false
@@ -88,7 +88,7 @@ func Shrink(o Options, tries int, fails func(Options) bool) Options {
 
 				fieldsOf(&x)[i].Set(simpler)
 
-				// Another seed would be another run: it might fail for another reason.
+				// Keep the seed: another seed is another run, which might fail for another reason.
 				if x.Seed == o.Seed && fails(x) {
 					o, better = x, true
 					break
@@ -99,7 +99,7 @@ func Shrink(o Options, tries int, fails func(Options) bool) Options {
 	return o
 }
 
-// simplerValues returns what an option may be instead, the simplest first.
+// simplerValues returns simpler values for an option, the simplest first.
 func simplerValues(v reflect.Value) (all []reflect.Value) {
 	add := func(set func(x reflect.Value)) {
 		x := reflect.New(v.Type()).Elem()
@@ -120,7 +120,7 @@ func simplerValues(v reflect.Value) (all []reflect.Value) {
 			}
 		}
 	case reflect.Float64:
-		// Digits that say nothing make a script hard to read.
+		// Round, so that the script stays readable.
 		rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v.Float(), 'g', 1, 64), 64)
 		add(func(x reflect.Value) { x.SetFloat(rounded) })
 	}

@@ -14,7 +14,7 @@ type mark struct {
 
 const traceKeep = 50
 
-// trace keeps the latest marks and a hash over all.
+// trace keeps the latest marks and a hash over all marks.
 type trace struct {
 	last [traceKeep]mark
 	n    int
@@ -30,7 +30,7 @@ func (t *trace) note(at Time, what string, a, b, c int64) {
 	t.last[t.n%traceKeep] = mark{at, what, a, b, c}
 	t.n++
 
-	// FNV, with a shift in between: the hash tells two runs of a seed apart where any event differs.
+	// FNV with an additional shift. Two runs of a seed have different hashes if any event differs.
 	h := t.hash ^ fnvOffset
 	for i := 0; i < len(what); i++ {
 		h = (h ^ uint64(what[i])) * fnvPrime

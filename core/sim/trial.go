@@ -7,70 +7,70 @@ import (
 	"downbeat.dev/core/app"
 )
 
-// How long a trial of sessions is, and what it asks of them.
+// Length and limits of a trial of sessions.
 const (
-	trialWarm    = time.Second     // in which the scheduler learns the rates; it is not counted
-	trialSpan    = 5 * time.Second // after which sessions that fit easily have passed
-	easyDepth    = 2               // latencies before that, at least
-	easyShare    = 0.01            // of their requests that were made again, at most, with no frame lost
+	trialWarm    = time.Second     // warm-up, in which the scheduler learns the rates; not counted
+	trialSpan    = 5 * time.Second // length of a trial that shows no strain
+	easyDepth    = 2               // shortest length of such a trial, in latencies of the slowest session
+	easyShare    = 0.01            // largest share of requests made again in such a trial, which loses no frame
 	trialMost    = time.Minute
-	requestsMost = 8_000 // of a trial on up to manyGPUs: what bounds its time. On more, as many more
+	requestsMost = 8_000 // limit of a trial on up to manyGPUs, to bound its time; proportionally more on more GPUs
 	manyGPUs     = 16
-	growthEasy   = 0.02                   // of their latency that later frames took longer, where five seconds are enough
-	growthMost   = 0.03                   // beyond it a backlog grows, which may cost nobody a frame yet
-	growthSpan   = 10 * Time(time.Second) // of a trial for which that holds: in a shorter one less growth is as fast
+	growthEasy   = 0.02                   // largest growth, as a share of the latency, of a trial that ends early without strain
+	growthMost   = 0.03                   // larger growth means a growing backlog, even if no frame is late yet
+	growthSpan   = 10 * Time(time.Second) // length of a trial to which growthMost applies; shorter trials allow proportionally less
 	lookFrom     = 2 * Time(time.Second)
 	lookEach     = Time(250e6)
-	framesLeast  = 300   // that tell that a trial is lost
-	sessionShare = 0.99  // of each session's frames must be in time
-	strainMost   = 1     // of a trial, see trial.strain
-	strainHalt   = 3     // strain that no longer run would mend
-	toldRequests = 4_000 // that tell a refusal
-	toldBeyond   = 0.3   // strainMost, after these: a longer run seldom mends it
+	framesLeast  = 300   // smallest number of frames that can show that a trial is lost
+	sessionShare = 0.99  // share of each session's frames that must be in time
+	strainMost   = 1     // largest strain of a kept trial, see trial.strain
+	strainHalt   = 3     // strain at which a longer run would not help
+	toldRequests = 4_000 // smallest number of requests that can refuse a trial
+	toldBeyond   = 0.3   // margin above strainMost after toldRequests; it shrinks to 0 at requestsMost
 	trialCtrl    = Duration(200e3)
-	trialData    = Duration(50e3) // for each input
+	trialData    = Duration(50e3) // per input
 )
 
-// Trial runs sessions together in virtual time, with core/sched in charge, and reports whether each will have its share of
-// frames in time. It is an app.Trial. Its time is bounded: it ends when five seconds have shown no strain, with the first session that has
-// lost too much, or after so many requests that what they suffered tells how a longer time would end.
+// Trial runs sessions together in virtual time under core/sched and reports whether each would have sessionShare of
+// its frames in time. It is an app.Trial. Its time is bounded: it ends after trialSpan without strain, at the first
+// session that has lost too many frames, or after enough requests to predict the result of a longer run.
 func Trial(c app.Capacity, all []app.Promise) bool {
-	r := takeRoom()
+	r := takeBuffers()
 	t := newTrial(c, all, trialMost, r)
 	t.strained = true
 	t.run()
-	t.leaveRoom(r)
+	t.returnBuffers(r)
 	return t.kept
 }
 
-// KeepsPromises runs sessions for span, and reports whether each had its share of frames in time.
+// KeepsPromises runs sessions for span and reports whether each had sessionShare of its frames in time.
 func KeepsPromises(c app.Capacity, all []app.Promise, span time.Duration) bool {
-	t := newTrial(c, all, span, &room{})
+	t := newTrial(c, all, span, &trialBuffers{})
 	t.run()
 	return t.kept
 }
 
-// trial is one run of promises.
+// trial is one run of promised sessions.
 type trial struct {
 	w        *World
 	sessions []Session
 	frames   *Frames
 	depth    Time // the longest latency
-	strained bool // it ends by strain, too
+	strained bool // the trial also ends by strain
 	kept     bool
-	easy     bool   // it has ended because nothing was strained
+	easy     bool   // it ended because nothing was strained
 	spare    []int  // by session: frames that it may still lose within the whole span
-	ended    []int  // by session: frames, after the warm-up
+	ended    []int  // by session: frames after the warm-up
 	lost     []int  // likewise
-	all, bad int    // frames of all sessions that ended, and were lost
-	look     Time   // when it is next asked whether the end is known
+	all, bad int    // frames of all sessions: ended, and lost
+	look     Time   // next check whether the result is known
 	took     []took // by second
 }
 
-// took is how much of their latency the frames took that ended in one second.
+// took sums the frames that ended in one second and the shares of their latency that they took.
 type took struct{ shares, frames float64 }
 
-func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *room) *trial {
+func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *trialBuffers) *trial {
 	t := &trial{spare: make([]int, len(all)), ended: make([]int, len(all)), lost: make([]int, len(all))}
 	if c.GPUs < 1 {
 		return t
@@ -85,7 +85,7 @@ func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *room) *t
 		t.depth = max(t.depth, Time(s.Latency))
 	}
 	t.frames = &Frames{hop: Duration(c.Hop), w: t.w, sessions: t.sessions, done: t.frameEnded}
-	t.useRoom(r)
+	t.useBuffers(r)
 	t.frames.makeFrames(true)
 	return t
 }
@@ -93,7 +93,7 @@ func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *room) *t
 // run runs the trial to its end.
 func (t *trial) run() {
 	if t.w == nil || len(t.w.Arrivals) == 0 {
-		return // hooks alone ask nobody
+		return // hooks make no requests
 	}
 	d := NewDownbeat(t.w)
 	t.frames.CancelBy(d)
@@ -104,47 +104,48 @@ func (t *trial) run() {
 	}
 }
 
-// room is the memory of a trial that has ended, for the next one.
-type room struct {
+// trialBuffers is the memory of an ended trial, reused by the next one.
+type trialBuffers struct {
 	w World
 	f Frames
 }
 
-// rooms are kept for good, unlike those of a sync.Pool: sessions open seldom, and until the next one the collector would have given the
-// pages back, whose faults took a quarter of a decision's time. Of more decisions at a time than there are rooms each makes its own.
-var rooms = make(chan *room, 2)
+// bufferPool is not a sync.Pool: sessions open rarely, so the collector would free the memory in between, and its page
+// faults took a quarter of a decision's time. If more trials run at a time than bufferPool holds, the others allocate
+// their own.
+var bufferPool = make(chan *trialBuffers, 2)
 
-// roomMost bounds what is kept, in requests: a trial on thousands of GPUs makes as many as it likes.
-const roomMost = 8 * requestsMost
+// buffersMost bounds the kept memory, in requests: a trial on thousands of GPUs makes far more.
+const buffersMost = 8 * requestsMost
 
-func takeRoom() *room {
+func takeBuffers() *trialBuffers {
 	select {
-	case r := <-rooms:
+	case r := <-bufferPool:
 		return r
 	default:
-		return &room{}
+		return &trialBuffers{}
 	}
 }
 
-func (t *trial) useRoom(r *room) {
+func (t *trial) useBuffers(r *trialBuffers) {
 	w, f := t.w, t.frames
 	w.Arrivals, w.due, w.open, w.added = r.w.Arrivals[:0], r.w.due[:0], r.w.open[:0], r.w.added[:0]
 	f.owner, f.frames, f.left, f.until, f.made = r.f.owner[:0], r.f.frames[:0], r.f.left[:0], r.f.until[:0], r.f.made[:0]
 }
 
-// leaveRoom leaves the memory as the trial has grown it, and nothing that it knows of its sessions.
-func (t *trial) leaveRoom(r *room) {
-	if w, f := t.w, t.frames; w != nil && cap(f.owner) <= roomMost {
+// returnBuffers keeps the trial's memory for the next one and clears what it holds of the sessions.
+func (t *trial) returnBuffers(r *trialBuffers) {
+	if w, f := t.w, t.frames; w != nil && cap(f.owner) <= buffersMost {
 		r.w = World{Arrivals: w.Arrivals, due: w.due, open: w.open, added: w.added}
 		r.f = Frames{owner: f.owner, frames: f.frames, left: f.left, until: f.until, made: f.made}
 	}
 	select {
-	case rooms <- r:
+	case bufferPool <- r:
 	default:
 	}
 }
 
-// frameEnded counts a frame, and ends the trial when its end is known.
+// frameEnded counts a frame, and ends the trial when its result is known.
 func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 	if t.strained {
 		t.noteTook(ended, float64(ended-begun)/float64(t.sessions[session].Latency))
@@ -163,9 +164,9 @@ func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 	}
 }
 
-// isTold says whether what has happened tells how a longer run would end, or has taken as long as a decision may.
+// isTold reports whether the trial predicts a longer run's result, or has taken the time that a decision may take.
 func (t *trial) isTold() bool {
-	// A cluster of more GPUs needs more requests to last as long.
+	// A larger cluster needs more requests for the same length of time.
 	requests := float64(len(t.frames.owner)) * manyGPUs / float64(max(t.w.GPUs, manyGPUs))
 	if requests >= requestsMost {
 		return true
@@ -176,7 +177,7 @@ func (t *trial) isTold() bool {
 	}
 	t.look = now + lookEach
 
-	// The more requests have told, the less would a longer run mend.
+	// The more requests have run, the less a longer run would change.
 	strain := t.strain()
 	longer := (requestsMost - requests) / (requestsMost - toldRequests)
 	if t.all >= framesLeast && strain > strainHalt || longer <= 1 && strain > strainMost+toldBeyond*longer {
@@ -186,15 +187,15 @@ func (t *trial) isTold() bool {
 	return t.easy
 }
 
-// isKept says whether what a trial has seen by its end lets every session keep its promise. Growth is held against the time in which it was seen: a
-// trial of more than a hundred sessions has made its requests within four seconds, in which a backlog that would break promises after
-// twenty has hardly begun.
+// isKept reports whether every session would keep its promise, judged at the end of the trial. The growth limit
+// scales with the counted time: a trial of more than a hundred sessions makes its requests within four seconds, in
+// which a backlog that would break promises after twenty seconds has hardly begun.
 func (t *trial) isKept() bool {
 	counted := t.w.Now() - Time(trialWarm)
 	return t.easy || t.strain() <= strainMost && t.growth() <= growthMost*min(1, float64(counted)/float64(growthSpan))
 }
 
-// noteTook notes how much of its latency a frame took.
+// noteTook adds a frame's elapsed time, as a share of its latency.
 func (t *trial) noteTook(ended Time, share float64) {
 	second := int(ended / Time(time.Second))
 	for len(t.took) <= second {
@@ -204,7 +205,8 @@ func (t *trial) noteTook(ended Time, share float64) {
 	t.took[second].frames++
 }
 
-// growth is how much more of their latency the frames of the later half took than those before, without the warm-up.
+// growth returns the increase of the frames' mean elapsed time, as a share of their latency, from the first to the
+// second half of the counted time.
 func (t *trial) growth() float64 {
 	counted := t.took[min(int(trialWarm/time.Second), len(t.took)):]
 	mean := func(all []took) float64 {
@@ -218,15 +220,15 @@ func (t *trial) growth() float64 {
 	return mean(counted[middle:]) - mean(counted[:middle])
 }
 
-// againShare is the share of requests that were made once more.
+// againShare returns the share of requests that were made again.
 func (t *trial) againShare() float64 {
 	return float64(t.frames.again) / float64(max(len(t.frames.owner), 1))
 }
 
-// strain says how likely it is that a session breaks its promise within a minute, or that it would have with other phases: beyond 1
-// one in eight does. The share of all frames that are lost tells more than what one session has lost in so short a time, the requests that were
-// made again are what nearly went wrong, and frames that take longer and longer are what will. The weights are those of a logistic regression over
-// random mixes (decisions 0279, 0316).
+// strain estimates the risk that a session breaks its promise within a minute, or would with other phases: at 1, one
+// in eight does. It adds the share of lost frames over all sessions (more reliable in a short trial than one
+// session's), the share of requests made again (near misses), the largest excess of one session's lost frames, and
+// the growth. The weights are those of a logistic regression over random mixes (decisions 0279, 0316).
 func (t *trial) strain() float64 {
 	excess := -1.0
 	for i := range t.lost {
@@ -236,11 +238,11 @@ func (t *trial) strain() float64 {
 	return 0.57*math.Sqrt(1000*lost) + 0.29*math.Sqrt(100*t.againShare()) + 0.17*excess + 2.7*t.growth()
 }
 
-// SessionResult is how a session's promise was kept.
+// SessionResult counts a session's frames and those in time.
 type SessionResult struct{ Frames, InTime int }
 
-// RunPromises runs sessions, each until its end, while GPUs are killed, and counts how each one's frames ended. What was on a GPU that is killed
-// is asked for again elsewhere, where time is left.
+// RunPromises runs each session until its end while GPUs are killed, and counts how the frames ended. Requests on a
+// killed GPU are made again elsewhere if time is left.
 func RunPromises(c app.Capacity, all []app.Promise, ends []time.Duration, losses []Loss) []SessionResult {
 	w, sessions := worldOf(c, all, 0)
 	for i := range sessions {
@@ -261,7 +263,7 @@ func RunPromises(c app.Capacity, all []app.Promise, ends []time.Duration, losses
 	return kept
 }
 
-// worldOf makes a World of GPUs and the sessions that ask it.
+// worldOf builds a World with GPUs and sessions.
 func worldOf(c app.Capacity, all []app.Promise, span time.Duration) (*World, []Session) {
 	w := &World{GPUs: c.GPUs, Ctrl: trialCtrl, Data: trialData}
 	models := map[[2]string]int32{}
@@ -281,14 +283,14 @@ func worldOf(c app.Capacity, all []app.Promise, span time.Duration) (*World, []S
 				continue
 			}
 
-			// A model that nobody measured costs nothing but time.
+			// A model without a measured profile takes time but no GPU.
 			of := p.Profiles(j)
 			if of == nil {
 				stage.Fixed = Duration(step.Least)
 				continue
 			}
 
-			// Steps that name the same model share its queue, whichever sessions they belong to.
+			// Steps with the same model share its queue, also across sessions.
 			key := [2]string{step.Model, step.Version}
 			m, known := models[key]
 			if !known {

@@ -83,7 +83,7 @@ func TestTrialSeesABacklogGrow(t *testing.T) {
 // next one, which has its memory.
 func TestTrialIsBounded(t *testing.T) {
 	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
-	room := takeRoom()
+	buffers := takeBuffers()
 	try := func(sessions int) (requests int, strain float64) {
 		var all []app.Promise
 		for n := range sessions {
@@ -91,8 +91,8 @@ func TestTrialIsBounded(t *testing.T) {
 			p.Phase, p.Offsets = time.Duration(n)*37*time.Millisecond%p.Period(), make([]time.Duration, 2)
 			all = append(all, p)
 		}
-		run := newTrial(c, all, trialMost, room)
-		defer run.leaveRoom(room)
+		run := newTrial(c, all, trialMost, buffers)
+		defer run.returnBuffers(buffers)
 		run.strained = true
 		run.run()
 		return len(run.frames.owner), run.strain()
@@ -196,7 +196,7 @@ func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
 	p := promiseOf(t, 5, 300*time.Millisecond)
 	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // nobody answers within 1 ms
-	run := newTrial(c, []app.Promise{p}, trialSpan, &room{})
+	run := newTrial(c, []app.Promise{p}, trialSpan, &trialBuffers{})
 	if run.run(); !run.kept || run.againShare() < 0.3 {
 		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, run.againShare())
 	}

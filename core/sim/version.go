@@ -2,7 +2,7 @@ package sim
 
 import "downbeat.dev/core/wire"
 
-// What a peer of the version before sends and gets takes the way over the wire: encoded, said in that version, decoded.
+// Messages of a peer of the previous version are encoded, rewritten in that version, and decoded.
 
 // recode returns the messages of frames as a peer of wire.VersionMin would read or write them.
 func recode[T any](c *Cluster, frames []byte, decode func([]T, wire.Frame) ([]T, error)) []T {

@@ -16,18 +16,18 @@ type (
 	Duration = sched.Duration
 )
 
-// Model is what requests of a World ask for: one model, or a family of which any variant may answer.
+// Model is a model or a family in a World; a family's requests may be answered by any variant.
 type Model struct {
 	Name    string
 	Profile *profile.Profile // of a model without variants, on every GPU
 	SLO     Duration
-	// Rate is the true arrival rate in requests/s, for policies that are told; 0: not known.
+	// Rate is the true arrival rate in requests/s, for policies that may know it; 0: unknown.
 	Rate float64
-	// SubCluster is the kind of the GPUs that serve a model without variants, where the Server keeps kinds apart.
+	// SubCluster is the kind of GPU that serves a model without variants, if the Server separates kinds.
 	SubCluster uint32
-	// Variants are the members of a family; nil: the model itself answers.
+	// Variants are the members of a family; nil for a single model.
 	Variants []Variant
-	// Floor is the least accuracy that is an answer, 0 to 1, of a family.
+	// Floor is the lowest acceptable accuracy of a family's answer, 0 to 1.
 	Floor float64
 }
 
@@ -35,51 +35,52 @@ type Model struct {
 type Variant struct {
 	Name     string
 	Accuracy float64 // 0 to 1
-	// Profiles are ℓ(b) by the GPU's kind; nil: the variant does not run on that kind.
+	// Profiles are ℓ(b) by kind of GPU; nil: the variant does not run on that kind.
 	Profiles []*profile.Profile
 }
 
-// Server is a scheduling policy that a World drives. The calls come in order of time; at one time
-// first Done, then Arrive, then Wake.
+// Server is a scheduling policy that a World drives. Calls come in order of time; at one time first Done, then
+// Arrive, then Wake.
 type Server interface {
-	// Arrive tells of request r.
+	// Arrive announces request r.
 	Arrive(now Time, r int32, model int32)
-	// Done tells that a GPU has finished what was started last on it.
+	// Done reports that a GPU has finished its latest batch.
 	Done(now Time, gpu int32)
-	// Wake is called when NextWake has come.
+	// Wake is called at the time that NextWake returned.
 	Wake(now Time)
-	// NextWake may be early, never late; sched.Never when there is nothing to wait for.
+	// NextWake may be early but not late. It returns sched.Never if there is nothing to wait for.
 	NextWake() Time
 }
 
-// World is a cluster of GPUs that execute exactly as profiled, with a Server deciding. GPUs are of
-// one kind, or of the kinds that Kinds names.
+// World is a cluster of GPUs that run batches exactly as profiled, under the decisions of a Server. The GPUs are of
+// one kind, or of the kinds in Kinds.
 type World struct {
 	Models     []Model
 	GPUs       int
 	Kinds      []uint8            // by GPU: the index of its profile in Variant.Profiles; nil: 0 for all
-	Slowness   []float64          // by GPU: what a batch takes, of what its profile says, which the Server goes by; nil: 1
+	Slowness   []float64          // by GPU: factor on the profile that the Server uses; nil: 1
 	Ctrl, Data Duration           // a batch of b sent now starts Ctrl + b·Data later at the earliest
 	Arrivals   []arrivals.Arrival // request r is Arrivals[r]
-	// Spare is how many bad requests each model may still have; Run gives up when one is used up.
-	// nil: never.
+	// Spare is the number of bad requests that each model may still have. Run aborts when a model exceeds it; nil:
+	// never.
 	Spare []int
-	// Rates are requests/s by model, for plans that are told: what stages will Add stands in no Arrivals. nil: count those.
+	// Rates are requests/s by model, for plans. Set it if stages will Add requests, which are not in Arrivals; nil:
+	// count Arrivals.
 	Rates []float64
-	// Trace is told of every batch, when set: requests are valid during the call.
+	// Trace, if set, is called for every batch. requests are valid during the call.
 	Trace func(gpu, model int32, start, finish Time, requests []int32)
-	// Answered is told of every batch that a family's variant answers, when set: requests are valid
-	// during the call.
+	// Answered, if set, is called for every batch of a family's variant. requests are valid during the call.
 	Answered func(gpu, model, variant int32, start, finish Time, requests []int32)
-	// Ended is told of every request's end, when set. Dropped requests end when dropped.
+	// Ended, if set, is called at every request's end. A dropped request ends when it is dropped.
 	Ended func(r int32, o Outcome, at Time)
-	// Learners have spare work for the GPUs; nil: there is none. The Server must be a StepServer then.
+	// Learners have spare work for the GPUs. Unless it is nil, the Server must be a StepServer.
 	Learners []*Learner
-	// LearnShare is the share of GPU time that learners buy from families, 0 to plan.LearnShareMost; 0: they take what is idle.
+	// LearnShare is the share of GPU time that learners buy from families, 0 to plan.LearnShareMost; 0: they use idle
+	// time.
 	LearnShare float64
-	// Losses are GPUs that go and return; nil: none does. The Server must be a StepServer then.
+	// Losses are losses and returns of GPUs. Unless it is nil, the Server must be a StepServer.
 	Losses []Loss
-	// Turn is called once at every moment at which something happened, when set; it may Add requests and Cancel them.
+	// Turn, if set, is called once at every time at which something happened. It may Add requests and Cancel them.
 	Turn func(now Time)
 
 	Result Result
@@ -90,7 +91,7 @@ type World struct {
 	now    Time
 	added  finishes // requests of Add that have not arrived
 	due    []Time   // by request: its deadline; requests before the first Add have their model's SLO
-	begun  int      // requests that Run began with
+	begun  int      // number of requests at the start of Run
 	steps  steps
 }
 
@@ -102,13 +103,13 @@ const (
 	Served Outcome = iota
 	Late
 	Dropped
-	Killed // its GPU went under it
+	Killed // its GPU was lost during its batch
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string { return [...]string{"served", "late", "dropped", "killed"}[o] }
 
-// Result is what came out of a Run.
+// Result is the result of a Run.
 type Result struct {
 	Total, Bad []int // per model
 	Busy       Duration
@@ -119,10 +120,9 @@ type Result struct {
 	End        Time
 }
 
-// Run drives s over all arrivals until every request has ended. It panics when s breaks a rule of
-// the World: runs two batches on a GPU at once, an unknown or ended request, a batch too large, a variant below its
-// family's floor (V1).
-// Each Run begins at time zero with idle GPUs and needs a new Server.
+// Run drives s over all arrivals until every request has ended. It panics when s breaks a rule of the World: two
+// batches on a GPU at once, an unknown or ended request, a batch above the largest size, a variant below its family's
+// floor (V1). Each Run begins at time zero with idle GPUs and needs a new Server.
 func (w *World) Run(s Server) *Result {
 	w.Result = Result{Total: make([]int, len(w.Models)), Bad: make([]int, len(w.Models))}
 	w.free = make([]Time, w.GPUs)
@@ -141,15 +141,14 @@ func (w *World) Run(s Server) *Result {
 
 		at = min(at, w.added.next())
 
-		// Time goes to whatever comes first. NextWake may be in the past, but time never goes back.
+		// Advance to the earliest event. NextWake may be in the past, but time never goes back.
 		now := max(w.now, min(at, wake, w.events.next(), w.steps.next()))
 		if now == sched.Never {
 			panic(fmt.Sprintf("sim: %d requests never ended", w.left))
 		}
 		w.now = now
 
-		// The order of Server's contract: ends, then arrivals, then turns. Ends first, so that a request finds the
-		// GPU free.
+		// The order of Server's contract. Ends come first, so that a request finds the GPU free.
 		for w.events.next() <= now {
 			s.Done(now, w.events.pop())
 		}
@@ -181,7 +180,7 @@ func (w *World) Run(s Server) *Result {
 	return &w.Result
 }
 
-// arrive tells the server of a request.
+// arrive passes a request to the server.
 func (w *World) arrive(s Server, r int32) {
 	m := w.Arrivals[r].Model
 	w.Result.Total[m]++
@@ -189,15 +188,15 @@ func (w *World) arrive(s Server, r int32) {
 	s.Arrive(w.now, r, m)
 }
 
-// Add makes n requests that arrive at a time, with a deadline of their own, and returns the number of the first. It may be called before
-// Run, and within Ended and Turn: stages of an application make the requests of those behind them.
+// Add makes n requests that arrive at a time, with a deadline of their own, and returns the number of the first. Call
+// it before Run, or within Ended and Turn, where stages of an application make the requests of the next stages.
 func (w *World) Add(at Time, model int32, deadline Time, n int) int32 {
 	first := int32(len(w.Arrivals))
 	for range n {
 		w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(at), Model: model})
 		w.due = append(w.due, deadline)
 
-		// Before Run there are no such accounts: it makes them for all requests.
+		// Before Run these tables do not exist; Run makes them for all requests.
 		if w.free != nil {
 			w.open = append(w.open, false)
 			w.left++
@@ -210,12 +209,12 @@ func (w *World) Add(at Time, model int32, deadline Time, n int) int32 {
 // Now returns the virtual time.
 func (w *World) Now() Time { return w.now }
 
-// FreeAt returns when a GPU has finished all that was started on it.
+// FreeAt returns when a GPU has finished everything started on it.
 func (w *World) FreeAt(gpu int32) Time { return w.free[gpu] }
 
 // Deadline returns request r's deadline.
 func (w *World) Deadline(r int32) Time {
-	// The requests of Add are the last ones of Arrivals.
+	// The requests of Add are at the end of Arrivals.
 	if k := int(r) - (len(w.Arrivals) - len(w.due)); k >= 0 {
 		return w.due[k]
 	}
@@ -234,8 +233,8 @@ func (w *World) Kind(gpu int32) int {
 	return int(w.Kinds[gpu])
 }
 
-// Start runs a batch of a model without variants on a GPU at the time at, which must respect Lead
-// and the GPU's last batch.
+// Start runs a batch of a model without variants on a GPU at the time at, which must respect Lead and the GPU's
+// latest batch.
 func (w *World) Start(at Time, gpu, model int32, requests []int32) {
 	finish := w.run(at, gpu, w.Models[model].Profile, requests)
 	if w.Trace != nil {
@@ -243,7 +242,7 @@ func (w *World) Start(at Time, gpu, model int32, requests []int32) {
 	}
 }
 
-// StartVariant is Start for a family: its variant answers, which must run on the GPU's kind.
+// StartVariant runs a batch of a family's variant, which must run on the GPU's kind.
 func (w *World) StartVariant(at Time, gpu, model, variant int32, requests []int32) {
 	v := &w.Models[model].Variants[variant]
 	if v.Accuracy < w.Models[model].Floor {
@@ -260,8 +259,7 @@ func (w *World) StartVariant(at Time, gpu, model, variant int32, requests []int3
 	}
 }
 
-// Load makes a GPU load a model for d after its last batch: it serves nothing until then, and Done
-// tells of the end.
+// Load makes a GPU load a model for d after its latest batch. Done reports the end of the load.
 func (w *World) Load(gpu int32, d Duration) {
 	w.free[gpu] = max(w.free[gpu], w.now).Add(d)
 	w.events.push(w.free[gpu], gpu)
@@ -294,7 +292,8 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	}
 	w.Result.SizeSum[b] += b
 
-	// Requests end when the batch starts, as of its finish, or of the loss of its GPU, which is known: nothing else can happen to them in between.
+	// Settle the requests' outcomes when the batch starts, as of its end or of the loss of its GPU: both are known,
+	// and nothing else can happen in between.
 	killed := w.killedWithin(gpu, end)
 	for _, r := range requests {
 		switch {
@@ -309,7 +308,7 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	return end
 }
 
-// killedWithin is when a GPU is killed from now until a batch's end; Never: it is not.
+// killedWithin returns when a GPU is killed between now and the end of a batch; Never if it is not.
 func (w *World) killedWithin(gpu int32, end Time) Time {
 	for i := range w.Losses {
 		if l := &w.Losses[i]; l.Kill && l.GPU == gpu && w.now < l.At && l.At < end {
@@ -334,7 +333,7 @@ func (w *World) endRequest(r int32, o Outcome, at Time) {
 		w.Result.Bad[m]++
 		w.countKept(r)
 
-		// A search for goodput need not see the rest of a run that has failed already.
+		// A goodput search need not see the rest of a failed run.
 		if w.Spare != nil && w.Result.Bad[m] > w.Spare[m] {
 			w.Result.Aborted = true
 		}
@@ -345,13 +344,13 @@ func (w *World) endRequest(r int32, o Outcome, at Time) {
 	}
 }
 
-// finishes is a min-heap of what will happen, by time and number.
+// finishes is a min-heap of future events by time and number.
 type finishes []finish
 
 type finish struct {
 	at     Time
-	number int32 // of a GPU, of a session, or of the first request
-	count  int32 // of requests, numbered one after another
+	number int32 // of a GPU, a session, or the first request
+	count  int32 // of consecutively numbered requests
 }
 
 func (a finish) before(b finish) bool { return a.at < b.at || a.at == b.at && a.number < b.number }
@@ -365,7 +364,7 @@ func (f finishes) next() Time {
 
 func (f *finishes) push(at Time, number int32) { f.pushAll(at, number, 1) }
 
-// pushAll pushes count of them, of which number is the first.
+// pushAll pushes count requests, the first of which is number.
 func (f *finishes) pushAll(at Time, number, count int32) {
 	it := finish{at, number, count}
 	h := append(*f, it)
@@ -390,7 +389,7 @@ func (f *finishes) pop() int32 {
 	return top
 }
 
-// replaceFirst takes the first out and puts another in.
+// replaceFirst replaces the first entry.
 func (f finishes) replaceFirst(it finish) {
 	i := 0
 	for {
