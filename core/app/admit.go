@@ -12,39 +12,40 @@ import (
 // Promise is a session as admission sees it: frames of an application at a rate, each within a latency.
 type Promise struct {
 	Graph    *Graph
-	Profiles Profiles // of the lightest variants at or above the session's floor: what can be kept under any load
+	Profiles Profiles // of the lightest variants at or above the session's floor, the load that can always be kept
 	Rate     float64  // frames/s
 	Latency  time.Duration
-	// Phase is when in its period the session's frames come, from any moment that all promises share.
+	// Phase is the offset of the session's frames within their period, from a time common to all promises.
 	Phase time.Duration
-	// PhaseOf, when set, chooses Phase for the rate that is tried: an offer's frames come at other times than what was asked for.
+	// PhaseOf, if set, chooses Phase for a tried rate: the frames of an offer come at other times than those of the
+	// requested rate.
 	PhaseOf func(*Promise) time.Duration
-	Offsets []time.Duration // by step: what lies behind it; admission sets them
-	Batch   []int           // by step: the batch that the split counts with; admission sets them
-	Demand  float64         // GPUs that it takes beside the others; admission sets it
-	// Least is the rate that has to do while GPUs lack, frames/s; 0: Rate.
+	Offsets []time.Duration // by step: the time of the later steps; set by admission
+	Batch   []int           // by step: the batch size that the split assumes; set by admission
+	Demand  float64         // additional GPUs that the session takes; set by admission
+	// Least is the lowest acceptable rate when GPUs are lost, frames/s; 0: Rate.
 	Least float64
-	Claim uint8 // of two promises the one with the smaller claim gives way, of equal ones the later
+	Claim uint8 // the promise with the smaller claim gives way first; of equal claims, the later one
 }
 
-// Period is the time from a frame to the next.
+// Period returns the time from one frame to the next.
 func (p *Promise) Period() time.Duration { return time.Duration(float64(time.Second) / p.Rate) }
 
-// Capacity is what promises are kept with.
+// Capacity is the capacity for promises.
 type Capacity struct {
 	GPUs     int
-	Spare    int           // of these, as many may be lost at a time: new promises are kept without them
-	Measured float64       // GPUs that all requests take now, those of sessions and others
-	Hop      time.Duration // from a stage to the next
+	Spare    int           // GPUs that may be lost at a time: new promises are kept without them
+	Measured float64       // GPUs that all requests take now, with and without sessions
+	Hop      time.Duration // latency from one stage to the next
 }
 
-// trialDemand is the demand up to which a trial is worth its time, in GPUs.
+// trialDemand returns the largest demand, in GPUs, that is worth a trial.
 func (c Capacity) trialDemand() float64 {
 	return demandMost * plan.DefaultTargets().At(max(c.GPUs, 1)) * float64(c.GPUs)
 }
 
-// leaveOthers takes away what is measured beyond the promises, whose demand is used: the GPUs of requests without a session. used comes
-// back with them.
+// leaveOthers subtracts the GPUs of requests without a session: the measured use beyond used, the demand of the
+// promises. It returns the demand of both.
 func (c *Capacity) leaveOthers(used float64) float64 {
 	others := c.Measured - used
 	if others <= 0 {
@@ -54,30 +55,30 @@ func (c *Capacity) leaveOthers(used float64) float64 {
 	return c.Measured
 }
 
-// Trial runs promises together in virtual time and reports whether all are kept. Nil passes everything.
+// Trial runs promises together in virtual time and reports whether all are kept. A nil Trial passes every set.
 type Trial func(c Capacity, all []Promise) bool
 
 const (
-	// reserve is the part of a latency that no step may count on at first: whose request is dropped has it for a second
-	// attempt.
+	// reserve is the part of a latency that no step uses at first: a dropped request has it for a second attempt.
 	reserve = 0.3
-	// demandMost bounds the demand, of u*·GPUs, at which a trial is worth its time: under load batches grow beyond those that the
-	// split counts with, and frames come more evenly than the arrivals for which u* was measured.
+	// demandMost limits the demand worth a trial, as a multiple of u*·GPUs. It exceeds 1: under load batches grow
+	// beyond the size that the split assumes, and frames arrive more evenly than the arrivals with which u* was
+	// measured.
 	demandMost = 1.5
-	// offerGrain is the least difference between latencies that are offered, in ns: what people read and ask for.
+	// offerGrain is the resolution of offered latencies, in ns.
 	offerGrain = 1e6
 )
 
-// splitShares are the parts of a latency that are divided among the stages; what is left is everybody's, in proportion.
-// Budgets that use all of it leave no room for two stages that want a GPU at once (docs/decisions/0142), so all of
-// it is only divided where single requests take that long.
+// splitShares are the parts of a latency that are divided among the stages, in the order in which Admit tries them.
+// The rest is common to all stages. Budgets that use the whole latency leave no slack when two stages want a GPU at
+// once (docs/decisions/0142), so the whole is divided only if single requests take that long.
 var splitShares = []float64{0.6, 1}
 
-// Admit decides whether a session may open beside those that are open: its demand must be near u* of the GPUs at most, and
-// the trial of all of them must pass. The promise that comes back has its offsets, batch sizes and demand where it was admitted. A refusal's
-// offers are rates and latencies that would be admitted now. The error is of input that makes no sense.
+// Admit decides whether a session may open beside the open ones: its demand must be at most about u* of the GPUs, and
+// the trial of all sessions must pass. It returns the promise with its offsets, batch sizes and demand. A refusal
+// contains rates and latencies that would be admitted now. The error reports invalid input.
 func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Admission, error) {
-	// What may be lost promises nothing, as long as there is anything else.
+	// GPUs that may be lost count for no promise, as long as one other GPU remains.
 	c.GPUs -= min(c.Spare, max(c.GPUs-1, 0))
 
 	capacity := c.trialDemand()
@@ -107,7 +108,7 @@ func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Ad
 			return keep(p.Rate, divided.Latency, a.Budgets), a, nil
 		}
 
-		// Another division helps where time lacks, not where GPUs do.
+		// Another share helps if time is short, not if GPUs are.
 		var infeasible *plan.InfeasibleError
 		if !errors.As(a.Refusal, &infeasible) || infeasible.Unit == "GPUs" {
 			break
@@ -116,12 +117,13 @@ func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Ad
 	return p, a, nil
 }
 
-// undivided is the latency of which a share was divided, to the nanosecond: what is offered is tried as it would be if asked for.
+// undivided returns the latency of which the share was divided, to the nanosecond: an offer is tried exactly as a
+// request for it would be.
 func undivided(latency time.Duration, share float64) time.Duration {
 	return time.Duration(math.Round(float64(latency) / share))
 }
 
-// with is the promise at another rate and latency, of which a share was divided.
+// with returns the promise at another rate and latency, with the budgets b of the divided share.
 func (p Promise) with(rate float64, latency time.Duration, share float64, b plan.StageBudgets) Promise {
 	p.Rate, p.Latency, p.Batch, p.Demand = rate, latency, b.Batch, b.Total
 	if p.PhaseOf != nil {
@@ -134,7 +136,7 @@ func (p Promise) with(rate float64, latency time.Duration, share float64, b plan
 	return p
 }
 
-// othersRates is what open sessions ask of each step's model, in requests/s.
+// othersRates returns the rate that the open sessions send to each step's model, in requests/s.
 func othersRates(g *Graph, open []Promise) []float64 {
 	rates := make([]float64, len(g.Steps))
 	for i := range open {

@@ -8,66 +8,66 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// What bounds an application.
+// Limits of an application.
 const (
 	StagesMax  = 64        // stages
-	TensorsMax = 256       // tensors of a frame, of all stages together
+	TensorsMax = 256       // tensors of a frame, over all stages
 	FanOutMax  = 1024      // elements of a list
 	LatencyMax = time.Hour // of a frame
 	nameMax    = 128       // bytes of a name
 )
 
-// Application is a graph of stages under one deadline, as it was declared.
+// Application is a declared graph of stages under one deadline.
 type Application struct {
 	Name    string
-	Latency time.Duration // of a frame that comes without a deadline
-	Inputs  []Tensor      // of a frame; a dimension of -1 is what the stages that take it say
+	Latency time.Duration // default, for frames without a deadline
+	Inputs  []Tensor      // of a frame; a dimension of -1 takes its size from the stages
 	Outputs []Output      // of a frame
 	Stages  []Stage       // in any order
-	// BatchMax is what an ensemble's configuration names as max_batch_size, 0 for none. Every row is a frame.
+	// BatchMax is the max_batch_size of an ensemble's configuration; 0: none. Every row is a frame.
 	BatchMax int
-	Text     string // an ensemble's config.pbtxt, for clients who ask for it
+	Text     string // an ensemble's config.pbtxt, for clients that ask for it
 }
 
-// Tensor is what flows between stages. Its Name is unique in its application.
+// Tensor flows between stages. Its Name is unique in the application.
 type Tensor struct {
 	model.Tensor
-	// Most makes it a list of at most so many elements, each of Shape; 0: it is a single tensor.
+	// Most makes the tensor a list of at most this many elements, each of Shape; 0: a single tensor.
 	Most int
-	Mean float64 // elements of a list that are expected of a frame
+	Mean float64 // expected elements of a list per frame
 }
 
 // Output is one tensor of an application's answer.
 type Output struct {
-	Name string // as clients see it
+	Name string // for clients
 	Of   string // the tensor
-	// Declared is what the application says of it; no datatype: it says nothing.
+	// Declared is the tensor as the application declares it; without a datatype it is not declared.
 	Declared model.Tensor
 }
 
-// Flow is a tensor that a stage takes or gives.
+// Flow is an input or output tensor of a stage.
 type Flow struct {
-	Port   string // the model's name for it, or the hook's
-	Tensor string // the application's
+	Port   string // name of the tensor in the model or hook
+	Tensor string // name in the application
 }
 
-// Stage is one step of an application for each of its frames.
+// Stage is one step of an application, run for each frame.
 type Stage struct {
 	Name    string
-	Model   string // a model or a family; empty: Hook is called
+	Model   string // a model or a family; empty: the stage calls Hook
 	Version string // empty: the newest
 	Hook    string
-	With    map[string]string // the hook's settings
-	// Each names the list for each of whose elements the model is asked once; empty: it is asked once for a frame.
+	With    map[string]string // settings of the hook
+	// Each names a list: the model is asked once per element. Empty: it is asked once per frame.
 	Each     string
-	Optional bool          // without it, and without what needs it, a frame's answer is still one
+	Optional bool          // a frame has an answer even if this stage and the stages that need it fail
 	Takes    []Flow        // by Port
 	Gives    []Flow        // by Port
-	Declares []Tensor      // what a hook gives, one for each of Gives; of a model nil
-	Fixed    time.Duration // that a hook takes
+	Declares []Tensor      // tensors of a hook, one for each of Gives; nil for a model
+	Fixed    time.Duration // time that a hook takes
 }
 
-// refuseField is an error that names the application, the field, its value and what is allowed.
+// refuseField returns an error that names the application, the field, its value and what is allowed.
 func (a *Application) refuseField(field string, value any, want string) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%.60q", text)
@@ -75,12 +75,12 @@ func (a *Application) refuseField(field string, value any, want string) error {
 	return fmt.Errorf("application %q: %s: %v: want %s", a.Name, field, value, want)
 }
 
-// refuseField is an error about one stage.
+// refuseField returns an error about one stage.
 func (s *Stage) refuseField(a *Application, field string, value any, want string) error {
 	return a.refuseField(fmt.Sprintf("stage %q: %s", s.Name, field), value, want)
 }
 
-// CheckNames refuses what is wrong with an application by itself, whatever models there are.
+// CheckNames checks an application by itself, without the models.
 func (a *Application) CheckNames() error {
 	switch {
 	case !isName(a.Name):
@@ -114,9 +114,9 @@ func (a *Application) CheckNames() error {
 	return nil
 }
 
-// checkInput is a tensor's Check for one whose dimensions may be open.
+// checkInput checks an input tensor, whose dimensions may be -1.
 func checkInput(t *model.Tensor) error {
-	// Every other rule holds for open dimensions, too, so 1 stands in for them.
+	// All other rules hold for open dimensions, too, so check the tensor with 1 in their place.
 	closed := *t
 	closed.Shape = slices.Clone(t.Shape)
 	for i, n := range closed.Shape {
@@ -127,7 +127,7 @@ func checkInput(t *model.Tensor) error {
 	return closed.Check()
 }
 
-// checkStages refuses stages whose names do not tell them apart, and what is wrong with one by itself.
+// checkStages checks that the names of stages are distinct, and each stage by itself.
 func (a *Application) checkStages() error {
 	stages := map[string]bool{}
 	for j := range a.Stages {
@@ -147,7 +147,7 @@ func (a *Application) checkStages() error {
 	return nil
 }
 
-// checkStage refuses what is wrong with a stage by itself.
+// checkStage checks a stage by itself.
 func (a *Application) checkStage(s *Stage) error {
 	switch {
 	case (s.Model == "") == (s.Hook == ""):
@@ -166,8 +166,8 @@ func (a *Application) checkStage(s *Stage) error {
 		return s.refuseField(a, "outputs", fmt.Sprintf("%d of %d declared", len(s.Declares), len(s.Gives)), "a datatype and a shape for each")
 	}
 
-	// A hook's tensors are known from its declaration alone, so they are bounded here; a model's were when it
-	// was read.
+	// Only its declaration describes a hook's tensors, so check them here. A model's tensors were checked when the
+	// model was read.
 	for i := range s.Declares {
 		t := &s.Declares[i]
 		field := fmt.Sprintf("output %q: ", t.Name)
@@ -191,7 +191,7 @@ func (a *Application) checkStage(s *Stage) error {
 
 const nameRule = "1 to 128 letters, digits, '-', '_', '.' or ':'"
 
-// isName keeps names to what is safe in URLs, metrics, pictures and errors.
+// isName restricts names to characters that are safe in URLs, metrics, pictures and errors.
 func isName(name string) bool {
 	for _, c := range []byte(name) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// blame says why stages could not be placed: somebody takes what nobody gives, or they wait for each other.
+// blame explains why stages could not be placed: a tensor is missing, or the stages form a cycle.
 func (r *resolving) blame(waiting []*Stage) error {
 	giver := map[string]*Stage{}
 	for _, s := range waiting {
@@ -17,7 +17,7 @@ func (r *resolving) blame(waiting []*Stage) error {
 		}
 	}
 
-	// A missing tensor is told before a cycle: it is the simpler mistake, and it may be the cycle's cause.
+	// Report a missing tensor before a cycle: it is the simpler mistake and may cause the cycle.
 	for _, s := range waiting {
 		for _, f := range s.Takes {
 			if _, ok := r.source[f.Tensor]; !ok && giver[f.Tensor] == nil {
@@ -26,9 +26,9 @@ func (r *resolving) blame(waiting []*Stage) error {
 		}
 	}
 
-	// From any of them back to whom it waits for, until one comes again: that is the cycle.
+	// Walk from a stage back to its producers until a stage repeats, which closes the cycle.
 	var way []string
-	// Each of them waits for another one that waits, so the walk must come back to one that it has seen.
+	// Each of these stages waits for another one that waits, so the walk must reach a stage twice.
 	for s := waiting[0]; ; {
 		if at := slices.Index(way, s.Name); at >= 0 {
 			way = append(way[at:], s.Name)

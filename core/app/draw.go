@@ -17,9 +17,8 @@ const (
 	headHigh         = 46
 )
 
-// Draw writes the graph as SVG: a box for each stage with its model, its budget, batch and cost, and an arrow for
-// each stage that needs another's results. Budgets of zero length leave the numbers out; rate is what they are of,
-// in frames/s.
+// Draw writes the graph as SVG: a box for each stage with its model, budget, batch and cost, and an arrow for each
+// dependency. Empty budgets leave the numbers out. rate is the rate of the budgets, in frames/s.
 func (g *Graph) Draw(w io.Writer, budgets plan.StageBudgets, rate float64) error {
 	column, row, columns, rows := g.arrange()
 
@@ -37,7 +36,7 @@ func (g *Graph) Draw(w io.Writer, budgets plan.StageBudgets, rate float64) error
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="26" font-size="15" font-weight="bold">%s</text>`, marginWide, escape(title))
 
-	// Arrows first, so that boxes cover their ends.
+	// Draw the arrows first, so that boxes cover their ends.
 	place := func(j int) (x, y int) {
 		return marginWide + column[j]*(boxWide+gapWide), headHigh + row[j]*(boxHigh+gapHigh)
 	}
@@ -59,12 +58,12 @@ func (g *Graph) Draw(w io.Writer, budgets plan.StageBudgets, rate float64) error
 	return err
 }
 
-// arrange puts each step in the column behind those that it needs.
+// arrange puts each step in a column to the right of the steps that it needs.
 func (g *Graph) arrange() (column, row []int, columns, rows int) {
 	column, row = make([]int, len(g.Steps)), make([]int, len(g.Steps))
 	filled := make([]int, len(g.Steps))
 	for j := range g.Steps {
-		// Steps come after those that they need, so their columns are settled by now.
+		// A step follows the steps that it needs, so their columns are known.
 		for _, before := range g.Steps[j].After {
 			column[j] = max(column[j], column[before]+1)
 		}
@@ -108,10 +107,10 @@ func (g *Graph) drawStep(b *strings.Builder, j, x, y int, budgets plan.StageBudg
 	}
 }
 
-// rounded prints a time with as many digits as matter.
+// rounded formats a time with three digits.
 func rounded(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seconds()*1e3) }
 
-// escape makes text safe to stand in a drawing, and short.
+// escape shortens text and escapes it for XML.
 func escape(s string) string {
 	if len(s) > 200 {
 		s = s[:200]

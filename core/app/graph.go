@@ -8,41 +8,41 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Single marks what is not of a list: a tensor, or a stage that is asked once for a frame.
+// Single marks a tensor that is not in a list, or a stage that runs once per frame.
 const Single = -1
 
-// Signature is what is known of a model or family that a stage asks.
+// Signature describes the model or family of a stage.
 type Signature struct {
 	Inputs, Outputs []model.Tensor
-	SLO             time.Duration // of its requests; 0: none is known
-	Least           time.Duration // that a single request takes where it is fastest; 0: not measured
-	Sequence        bool          // its requests are steps of sequences: the frames of a session are those of one
+	SLO             time.Duration // of its requests; 0: unknown
+	Least           time.Duration // time of a single request on the fastest GPU; 0: not measured
+	Sequence        bool          // its requests are steps of sequences: a session's frames form one sequence
 }
 
-// Catalog finds a model or family. The error names what there is instead.
+// Catalog finds a model or family. Its error lists the available ones.
 type Catalog func(name, version string) (Signature, error)
 
-// Graph is an application whose stages fit each other and the models that they ask.
+// Graph is an application whose stages fit each other and their models.
 type Graph struct {
 	*Application
-	Tensors []Tensor // the frame's inputs first, then what the steps give
-	Lists   []int    // by tensor: the tensor whose elements it has one of each for, or Single
+	Tensors []Tensor // the frame's inputs first, then the steps' results
+	Lists   []int    // by tensor: the tensor to whose elements its own correspond, or Single
 	Answer  []int    // by output: its tensor
-	Steps   []Step   // each comes after those that it needs
-	Maybe   []bool   // by tensor: an optional step may leave it out
+	Steps   []Step   // each after the steps that it needs
+	Maybe   []bool   // by tensor: it may be missing, as the result of an optional step
 }
 
-// Step is a stage in its place.
+// Step is a stage of a Graph.
 type Step struct {
 	*Stage
 	Signature       // of its model
-	In        []int // tensors, in the order of the model's inputs; a hook's in the order of its ports
-	Out       []int // tensors, in the same order; Single: nobody names it
+	In        []int // tensors, in the order of the model's inputs or of the hook's ports
+	Out       []int // tensors, in the same order; Single: unused
 	List      int   // the tensor for each of whose elements it runs, or Single
 	After     []int32
 }
 
-// Elements tells how many elements a tensor has at most; 1 where it is single.
+// Elements returns the largest number of elements of a tensor; 1 if it is single.
 func (g *Graph) Elements(tensor int) int {
 	if list := g.Lists[tensor]; list != Single {
 		return g.Tensors[list].Most
@@ -50,7 +50,7 @@ func (g *Graph) Elements(tensor int) int {
 	return 1
 }
 
-// FanOut is how many requests of a step's a frame makes on average.
+// FanOut returns a step's mean number of requests per frame.
 func (g *Graph) FanOut(step int) float64 {
 	if list := g.Steps[step].List; list != Single {
 		return g.Tensors[list].Mean
@@ -58,15 +58,15 @@ func (g *Graph) FanOut(step int) float64 {
 	return 1
 }
 
-// Resolve checks an application against the models that there are, and puts its stages in order. An error names the
-// stage, the field, the value and what is allowed.
+// Resolve checks an application against the available models and orders its stages. An error names the stage, the
+// field, the value and what is allowed.
 func Resolve(a Application, models Catalog) (*Graph, error) {
 	if err := a.CheckNames(); err != nil {
 		return nil, err
 	}
 	r := &resolving{g: &Graph{Application: &a}, source: map[string]int{}}
 
-	// What is learned of the inputs is the graph's to know, not the caller's.
+	// Clone: sizes that the stages give to the inputs belong to the graph, not to the caller.
 	a.Inputs = slices.Clone(a.Inputs)
 	for _, t := range a.Inputs {
 		if t.Most != 0 {
@@ -77,8 +77,8 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 		}
 	}
 
-	// A stage is placed as soon as all that it takes is there. Whoever waits in the end waits for a cycle, or for
-	// what nobody gives.
+	// Place each stage as soon as its inputs exist. Stages that remain form a cycle or need a tensor that no stage
+	// gives.
 	waiting := make([]*Stage, len(a.Stages))
 	for j := range a.Stages {
 		waiting[j] = &a.Stages[j]
@@ -106,14 +106,14 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 	return r.g, r.g.checkLatency()
 }
 
-// resolving is one Resolve under way.
+// resolving is the state of one Resolve.
 type resolving struct {
 	g      *Graph
 	source map[string]int // tensors by name
 	giver  []int32        // by tensor: the step that gives it, Single for the frame's
 }
 
-// addTensor takes a tensor up.
+// addTensor adds a tensor to the graph.
 func (r *resolving) addTensor(t Tensor, list int, maybe bool) error {
 	g := r.g
 	switch _, twice := r.source[t.Name]; {
@@ -125,19 +125,19 @@ func (r *resolving) addTensor(t Tensor, list int, maybe bool) error {
 		return g.refuseField("tensors", len(g.Tensors)+1, fmt.Sprintf("at most %d", TensorsMax))
 	}
 
-	// A list that a hook gives is as long as it is: its elements are its own.
+	// A list from a hook has a length of its own, so its elements correspond to itself.
 	at := len(g.Tensors)
 	if t.Most > 0 {
 		list = at
 	}
 	r.source[t.Name] = at
 	g.Tensors, g.Lists, g.Maybe = append(g.Tensors, t), append(g.Lists, list), append(g.Maybe, maybe)
-	// A step is appended once its inputs are joined; for a frame's inputs there is none, and that is Single.
+	// A step is appended after its inputs are joined. For the frame's inputs no step exists yet, which gives Single.
 	r.giver = append(r.giver, int32(len(g.Steps))-1)
 	return nil
 }
 
-// ready reports whether all that a stage takes has been given.
+// ready reports whether all inputs of a stage exist.
 func (r *resolving) ready(s *Stage) bool {
 	for _, f := range s.Takes {
 		if _, ok := r.source[f.Tensor]; !ok {
@@ -167,12 +167,12 @@ func (r *resolving) placeStage(s *Stage, models Catalog) error {
 			step.After = append(step.After, before)
 		}
 
-		// An optional stage may end without a result, which a stage that must run cannot do without.
+		// An optional stage may give no result, so a stage that must run cannot depend on it.
 		if g.Maybe[at] && !s.Optional {
 			return s.refuseField(g.Application, "input", f.Tensor, "what no optional stage gives, or the stage to be optional, too")
 		}
 
-		// A batch row is one request: elements of another list have no row of this step's to go to.
+		// Each element is one request, so it can only be combined with elements of the same list.
 		if list := g.Lists[at]; s.Model != "" && list != Single && list != step.List {
 			return s.refuseField(g.Application, "input", f.Tensor, "a single tensor, or the list that the stage runs for each of")
 		}
@@ -200,7 +200,7 @@ func (r *resolving) placeStage(s *Stage, models Catalog) error {
 	return r.addResults(&g.Steps[len(g.Steps)-1], maybe)
 }
 
-// placeHook joins a hook with what it takes, in the order of its ports.
+// placeHook joins a hook with its inputs, in the order of its ports.
 func (r *resolving) placeHook(step *Step) error {
 	for i, f := range step.Takes {
 		if slices.ContainsFunc(step.Takes[:i], func(o Flow) bool { return o.Port == f.Port }) {
@@ -221,7 +221,7 @@ func (r *resolving) placeHook(step *Step) error {
 	return nil
 }
 
-// placeModel joins a model with what it takes: every input needs a tensor that is like it.
+// placeModel joins a model with its inputs. Each needs a matching tensor.
 func (r *resolving) placeModel(step *Step) error {
 	g := r.g
 	for _, want := range step.Inputs {
@@ -237,7 +237,7 @@ func (r *resolving) placeModel(step *Step) error {
 		step.In = append(step.In, at)
 	}
 
-	// What the stage names beyond the model's tensors is a misspelling, and would be lost silently.
+	// A name that is no tensor of the model is a misspelling, which must not be ignored.
 	for i, f := range step.Takes {
 		if slices.ContainsFunc(step.Takes[:i], func(o Flow) bool { return o.Port == f.Port }) || !hasTensor(step.Inputs, f.Port) {
 			return step.refuseField(g.Application, "input", f.Port, fmt.Sprintf("each of model %q's inputs once: %s", step.Model, listTensors(step.Inputs)))
@@ -251,7 +251,7 @@ func (r *resolving) placeModel(step *Step) error {
 	return nil
 }
 
-// addResults takes up what a step gives.
+// addResults adds the tensors that a step gives.
 func (r *resolving) addResults(step *Step, maybe bool) error {
 	for k, have := range step.Outputs {
 		i := slices.IndexFunc(step.Gives, func(f Flow) bool { return f.Port == have.Name })
@@ -290,7 +290,7 @@ func (r *resolving) findAnswer() error {
 		g.Answer = append(g.Answer, at)
 	}
 
-	// By now every stage has said what it wants of the frame.
+	// All stages have been placed, so every dimension of the inputs should be known.
 	for at := range g.Inputs {
 		if slices.Contains(g.Tensors[at].Shape, -1) {
 			return g.refuseField(fmt.Sprintf("input %q: shape", g.Tensors[at].Name), g.Tensors[at].Shape, "a stage that says how large it is, or fixed dimensions")
@@ -300,7 +300,7 @@ func (r *resolving) findAnswer() error {
 	return nil
 }
 
-// fitTensor compares a tensor with what is wanted of it. Dimensions of -1 fit any, and learn of the other side's.
+// fitTensor compares a tensor with the wanted one. A dimension of -1 fits any size and takes the other side's.
 func (g *Graph) fitTensor(at int, want *model.Tensor) error {
 	have := &g.Tensors[at]
 	fits := have.Datatype == want.Datatype && len(have.Shape) == len(want.Shape)
@@ -311,7 +311,7 @@ func (g *Graph) fitTensor(at int, want *model.Tensor) error {
 		return fmt.Errorf("tensor %q is %s %v: want %s %v", have.Name, have.Datatype, have.Shape, want.Datatype, want.Shape)
 	}
 
-	// The shape's array may be the caller's, so it is copied before it is filled in.
+	// Copy the shape before changing it: the array may be the caller's.
 	if slices.Contains(have.Shape, -1) {
 		have.Shape = slices.Clone(have.Shape)
 		for i, n := range want.Shape {

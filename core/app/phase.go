@@ -2,12 +2,12 @@ package app
 
 import "time"
 
-// ChoosePhase is when in its period the frames of a new session should come, or are thought to. Frames of a session that can be triggered come
-// together with those of sessions like it, as many as make the batch that the split counts with: a batch without
-// waiting. Groups are spread over the period.
+// ChoosePhase returns the phase of a new session's frames within its period. If the session can be triggered, its
+// frames come together with those of similar sessions, in groups of the batch size that the split assumes: such a
+// batch needs no waiting. Groups are spread over the period.
 func ChoosePhase(open []Promise, p *Promise, triggered bool) time.Duration {
 	members := map[time.Duration]int{}
-	var groups []time.Duration // in the order in which they were begun
+	var groups []time.Duration // in the order of their creation
 	together := 1
 	for i := range open {
 		o := &open[i]
@@ -31,7 +31,7 @@ func ChoosePhase(open []Promise, p *Promise, triggered bool) time.Duration {
 	return time.Duration(float64(p.Period()) * spread(len(groups)))
 }
 
-// firstBatch is the batch of the first step that asks a model.
+// firstBatch returns the batch size of the first step that asks a model.
 func (p *Promise) firstBatch() int {
 	for _, b := range p.Batch {
 		if b > 0 {
@@ -41,7 +41,8 @@ func (p *Promise) firstBatch() int {
 	return 1
 }
 
-// spread is the n-th of numbers from 0 to 1 that lie evenly however many there are (van der Corput).
+// spread returns the n-th number of the van der Corput sequence, whose numbers lie evenly between 0 and 1 for every
+// n.
 func spread(n int) float64 {
 	at, share := 0.0, 0.5
 	for ; n > 0; n /= 2 {

@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// Remains is what is left of a promise when GPUs are lost.
+// Remains is the rest of a promise after a loss of GPUs.
 type Remains struct {
 	Rate  float64       // frames/s; 0: it is evicted
-	Phase time.Duration // when in its period, which is that of Rate, its frames come
+	Phase time.Duration // of its frames within the period of Rate
 }
 
-// Readmit says what remains of the promises on the GPUs that are left. Promises give way by claim, and no more of them than the
-// trial asks for (UNIFIED U10): first those that can do with fewer frames have fewer, and only when all of these have, one after another
-// is evicted. Spare GPUs count: they are there for this.
+// Readmit reduces promises to fit the remaining GPUs. Promises give way in the order of their claims, and only as
+// many as the trial requires (UNIFIED U10): first the rates of sessions that accept fewer frames are lowered one by
+// one, then sessions are evicted one by one. Spare GPUs count here, since they exist for this case.
 //
-// It takes as many trials as the logarithm of twice the promises, since each sacrifice makes room for those that stay.
+// The number of trials is logarithmic in twice the number of promises, since each sacrifice makes room for the
+// promises that stay.
 func Readmit(c Capacity, open []Promise, trial Trial) []Remains {
-	// What requests without a session take is not for promises.
+	// GPUs taken by requests without a session are not available.
 	demand := 0.0
 	for i := range open {
 		demand += open[i].Demand
@@ -33,7 +34,7 @@ func Readmit(c Capacity, open []Promise, trial Trial) []Remains {
 	return sacrifice(open, order, k)
 }
 
-// yielding is the order in which promises give way.
+// yielding returns the order in which promises give way.
 func yielding(open []Promise) []int {
 	order := make([]int, len(open))
 	for i := range order {
@@ -43,7 +44,7 @@ func yielding(open []Promise) []int {
 	return order
 }
 
-// sacrifice is what remains after k sacrifices: every promise gives up frames before any is evicted.
+// sacrifice returns what remains after k sacrifices. Every promise lowers its rate before any is evicted.
 func sacrifice(open []Promise, order []int, k int) []Remains {
 	all := make([]Remains, len(open))
 	for place, i := range order {
@@ -52,7 +53,8 @@ func sacrifice(open []Promise, order []int, k int) []Remains {
 		case place < k-len(order):
 			all[i] = Remains{}
 		case place < k && p.Least > 0 && p.Least < p.Rate:
-			// Of several of its frames one is left: not the same one of every session, or they would come at once.
+			// Keep one of several frames, a different one for different sessions, so that the kept frames do not
+			// coincide.
 			among := max(1, int(p.Rate/p.Least+0.5))
 			all[i] = Remains{p.Least, p.Phase + time.Duration(place%among)*p.Period()}
 		default:
@@ -62,7 +64,7 @@ func sacrifice(open []Promise, order []int, k int) []Remains {
 	return all
 }
 
-// remaining are the promises as they remain, without those that are evicted.
+// remaining returns the promises with their remaining rates, without the evicted ones.
 func remaining(open []Promise, remains []Remains) []Promise {
 	var rest []Promise
 	for i, r := range remains {
@@ -76,13 +78,13 @@ func remaining(open []Promise, remains []Remains) []Promise {
 	return rest
 }
 
-// keepsAll tells whether promises that were admitted once are kept with this capacity. Nobody breaks none.
+// keepsAll reports whether admitted promises are kept with this capacity. An empty set is kept.
 func keepsAll(c Capacity, all []Promise, trial Trial) bool {
 	if len(all) == 0 {
 		return true
 	}
 
-	// A trial of what cannot fit takes longest of all.
+	// Skip the trial if the demand is far too large: such trials take longest.
 	demand := 0.0
 	for i := range all {
 		demand += all[i].Demand

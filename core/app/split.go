@@ -10,11 +10,11 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// Profiles finds ℓ(b) of the variant that serves a step; nil: none is known, and the step costs nothing.
+// Profiles returns ℓ(b) of the variant that serves a step. nil: unknown, and the step costs no GPU time.
 type Profiles func(step int) *profile.Profile
 
-// Plan describes the graph to core/plan. othersRate is what else is asked of each step's model, in requests/s; nil:
-// nothing.
+// Plan describes the graph to core/plan. othersRate is the rate of other requests for each step's model, in
+// requests/s; nil: none.
 func (g *Graph) Plan(profiles Profiles, othersRate []float64, hop time.Duration) plan.Application {
 	a := plan.Application{Stages: make([]plan.Stage, len(g.Steps)), Hop: hop}
 	for j := range g.Steps {
@@ -25,7 +25,7 @@ func (g *Graph) Plan(profiles Profiles, othersRate []float64, hop time.Duration)
 			continue
 		}
 
-		// Without a profile a single request's time is the best that is known, whatever the batch.
+		// Without a profile, use a single request's time for every batch size.
 		if a.Stages[j].Profile = profiles(j); a.Stages[j].Profile == nil {
 			a.Stages[j].Fixed = s.Least
 		}
@@ -36,8 +36,8 @@ func (g *Graph) Plan(profiles Profiles, othersRate []float64, hop time.Duration)
 	return a
 }
 
-// Split divides the application's latency among its steps for frames at a rate per second, by what GPU time costs
-// (UNIFIED U9).
+// Split divides the application's latency among its steps by the cost of GPU time, for a rate of frames/s (UNIFIED
+// U9).
 func (g *Graph) Split(profiles Profiles, rate float64, hop time.Duration) (plan.StageBudgets, error) {
 	b, err := plan.SplitLatency(g.Plan(profiles, nil, hop), rate, g.Latency)
 	if err != nil {
@@ -46,9 +46,9 @@ func (g *Graph) Split(profiles Profiles, rate float64, hop time.Duration) (plan.
 	return b, nil
 }
 
-// Offsets is what lies behind each step where no profile is known: a step's deadline is the frame's less its offset.
-// A step has the share of the latency that its model's SLO, or a hook's fixed time, has of the longest path through
-// it; of every path enough is left, since no share is more than that of the longest.
+// Offsets returns the time to reserve behind each step if profiles are unknown: a step's deadline is the frame's
+// deadline minus its offset. A step's share of the latency is its model's SLO, or a hook's fixed time, divided by the
+// length of the longest path through it. Every path then fits, since no share exceeds the share on the longest path.
 func (g *Graph) Offsets(latency time.Duration) []time.Duration {
 	need := make([]float64, len(g.Steps))
 	for j := range g.Steps {
@@ -63,7 +63,7 @@ func (g *Graph) Offsets(latency time.Duration) []time.Duration {
 		}
 	}
 
-	// Behind is the longest way from a step's end to the answer, all the longest way from begin to end.
+	// behind is the longest path from a step's end to the answer; all is the longest path overall.
 	behind, all := make([]float64, len(g.Steps)), 0.0
 	for j := len(g.Steps) - 1; j >= 0; j-- {
 		all = max(all, behind[j]+need[j])
@@ -81,13 +81,13 @@ func (g *Graph) Offsets(latency time.Duration) []time.Duration {
 	return offsets
 }
 
-// checkLatency refuses a latency that single requests do not meet on the longest path.
+// checkLatency rejects a latency below the time of single requests on the longest path.
 func (g *Graph) checkLatency() error {
 	until := make([]time.Duration, len(g.Steps))
 	from := make([]int32, len(g.Steps))
 	worst := 0
 
-	// The longest path ends at each step behind its latest predecessor.
+	// Compute the longest path: a step starts after its latest predecessor.
 	for j := range g.Steps {
 		from[j] = Single
 		for _, before := range g.Steps[j].After {
@@ -105,7 +105,7 @@ func (g *Graph) checkLatency() error {
 		return nil
 	}
 
-	// The way back names those that take so long.
+	// Name the steps of that path.
 	var way []string
 	for j := int32(worst); j != Single; j = from[j] {
 		way = append([]string{fmt.Sprintf("%s %v", g.Steps[j].Name, g.Steps[j].Fixed+g.Steps[j].Least)}, way...)
@@ -113,8 +113,9 @@ func (g *Graph) checkLatency() error {
 	return g.refuseField("latency", g.Latency, fmt.Sprintf("at least %v, which single requests take: %s", until[worst], strings.Join(way, ", ")))
 }
 
-// Rest is the least that lies behind each step: on the longest way, what single stages take whose requests all run at
-// once, and a hop each; nil profiles: what is known of the models. A step that missed its own deadline may still be tried until the frame's less its rest.
+// Rest returns the shortest time that lies behind each step: on the longest path, the times of stages whose requests
+// all run at once, plus one hop each. With nil profiles it uses the signatures. A step that missed its own deadline
+// may be tried again until the frame's deadline minus its rest.
 func (g *Graph) Rest(profiles Profiles, hop time.Duration) []time.Duration {
 	rest := make([]time.Duration, len(g.Steps))
 	for j := len(g.Steps) - 1; j >= 0; j-- {
