@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Limits bound the connections of one Connections. A stranger is a connection that has not shown a token yet, where one
-// is demanded.
+// Limits are the limits of a Connections. If a token is required, a connection is a stranger until it has presented
+// one.
 type Limits struct {
 	All, PerAddress                   int
 	Strangers, StrangersPerAddress    int
-	StrangerBytes, StrangerBytesPerMS int // what a stranger may send at once, and for each millisecond that passes
+	StrangerBytes, StrangerBytesPerMS int // bytes that a stranger may send at once, and per millisecond
 }
 
-// Connections are those that a process has open on one listener or several. At a limit the one that has been silent
-// longest gives way to the one that comes. Its methods may be called from any goroutine.
+// Connections is the set of a process's open connections, on one or several listeners. At a limit, a new connection
+// displaces the one that has been silent longest. Its methods may be called concurrently.
 type Connections struct {
 	limits  Limits
-	trusted bool // no token is demanded: nobody is a stranger
+	trusted bool // no token is required: there are no strangers
 	epoch   time.Time
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	known     map[*Connection]struct{}
 	strangers map[*Connection]struct{}
 	addresses map[netip.Addr]*addressCount
@@ -34,36 +34,36 @@ type Connections struct {
 // addressCount counts the connections of one address.
 type addressCount struct{ known, strangers int }
 
-// NewConnections returns a table without connections. trusted says that no token is demanded, so that nobody is a stranger.
+// NewConnections returns an empty set. trusted means that no token is required, so that there are no strangers.
 func NewConnections(l Limits, trusted bool) *Connections {
 	return &Connections{limits: l, trusted: trusted, epoch: time.Now(), known: map[*Connection]struct{}{},
 		strangers: map[*Connection]struct{}{}, addresses: map[netip.Addr]*addressCount{}}
 }
 
-// Connection is one of them. A nil one is nobody's.
+// Connection is one accepted connection. The methods of a nil Connection do nothing.
 type Connection struct {
 	net.Conn
 	of      *Connections
 	address netip.Addr
-	known   atomic.Bool  // has shown a token, or need not
-	heard   atomic.Int64 // when bytes went either way last, in ns since the epoch
-	first   atomic.Int64 // when the first byte of the REST call under way came, in ns since the epoch; 0: none has
+	known   atomic.Bool  // has presented a token, or needs none
+	heard   atomic.Int64 // time of the latest byte in either direction, in ns since the epoch
+	first   atomic.Int64 // time of the first byte of the present REST call, in ns since the epoch; 0: none yet
 	closed  bool         // guarded by of.mu
-	remote  net.Addr     // leads back here; made once, for each call of a connection asks for it
+	remote  net.Addr     // remoteAddress that leads back to c; made once, since every call asks for it
 
 	reads, writes deadline
 
-	sent   int64 // what a stranger has sent beyond its allowance; its one reader's
-	atLast int64 // when sent was brought up to date, in ns since the epoch
+	sent   int64 // bytes that a stranger sent beyond its allowance; used only by the reader
+	atLast int64 // when sent was updated, in ns since the epoch
 }
 
-// remoteAddress is a peer's address that leads to its connection, through TLS and gRPC.
+// remoteAddress is a peer's address that leads to its Connection, through TLS and gRPC.
 type remoteAddress struct {
 	net.Addr
 	connection *Connection
 }
 
-// ConnectionOf finds the connection behind an address; nil if it is not one of ours.
+// ConnectionOf returns the Connection behind an address; nil if the address belongs to none.
 func ConnectionOf(a net.Addr) *Connection {
 	if r, ok := a.(remoteAddress); ok {
 		return r.connection
@@ -73,18 +73,19 @@ func ConnectionOf(a net.Addr) *Connection {
 
 type connectionKey struct{}
 
-// WithConnection is an HTTP server's ConnContext: calls then know their connection.
+// WithConnection is an HTTP server's ConnContext. It makes the connection available to calls.
 func WithConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, ConnectionOf(c.RemoteAddr()))
 }
 
-// CallersConnection is the connection of an HTTP call by its context; nil: its server has no WithConnection.
+// CallersConnection returns the connection of an HTTP call from its context; nil if the server does not use
+// WithConnection.
 func CallersConnection(ctx context.Context) *Connection {
 	c, _ := ctx.Value(connectionKey{}).(*Connection)
 	return c
 }
 
-// Bound bounds the connections that a listener accepts.
+// Bound wraps a listener so that its connections are limited.
 func (t *Connections) Bound(l net.Listener) net.Listener { return boundedListener{l, t} }
 
 type boundedListener struct {
@@ -102,14 +103,14 @@ func (l boundedListener) Accept() (net.Conn, error) {
 	return l.connections.admitConnection(c), nil
 }
 
-// admitConnection takes a connection in; the one that has been silent longest is closed for it if it must be.
+// admitConnection adds a connection. At a limit it closes the one that has been silent longest.
 func (t *Connections) admitConnection(s net.Conn) *Connection {
 	c := &Connection{Conn: s, of: t}
 	c.remote = remoteAddress{s.RemoteAddr(), c}
 	c.reads.beginUnset(s.SetReadDeadline)
 	c.writes.beginUnset(s.SetWriteDeadline)
 
-	// A socket for both families writes an IPv4 address in two ways: Unmap makes them one.
+	// A dual-stack socket writes IPv4 addresses in two forms; Unmap unifies them.
 	if a, err := netip.ParseAddrPort(s.RemoteAddr().String()); err == nil {
 		c.address = a.Addr().Unmap()
 	}
@@ -120,17 +121,18 @@ func (t *Connections) admitConnection(s net.Conn) *Connection {
 	victim := t.listConnection(c)
 	t.mu.Unlock()
 
-	// The victim is closed without the lock, which Close takes.
+	// Close the victim without the lock, since Close takes it.
 	if victim != nil {
 		victim.Close()
 	}
 	return c
 }
 
-// now is the time since the epoch, in ns.
+// now returns the time since the epoch, in ns.
 func (t *Connections) now() int64 { return int64(time.Since(t.epoch)) }
 
-// listConnection counts a connection among its kind and returns the one that must give way, or nil. The lock is held.
+// listConnection adds a connection to its table and returns the one that must give way, or nil. The caller holds the
+// lock.
 func (t *Connections) listConnection(c *Connection) (victim *Connection) {
 	count := t.addresses[c.address]
 	if count == nil {
@@ -138,14 +140,13 @@ func (t *Connections) listConnection(c *Connection) (victim *Connection) {
 		t.addresses[c.address] = count
 	}
 
-	// Strangers and callers who have shown a token have bounds of their own, so that the first never displace the
-	// others.
+	// Strangers and known callers have separate limits, so that strangers never displace known callers.
 	kind, ofAddress, all, perAddress := t.strangers, &count.strangers, t.limits.Strangers, t.limits.StrangersPerAddress
 	if c.known.Load() {
 		kind, ofAddress, all, perAddress = t.known, &count.known, t.limits.All, t.limits.PerAddress
 	}
 
-	// The victim leaves its table only when it is closed: a table may be one over its bound until then.
+	// The victim leaves its table only when it is closed; until then a table may exceed its limit by one.
 	switch {
 	case *ofAddress >= perAddress:
 		victim = longestSilent(kind, func(o *Connection) bool { return o.address == c.address })
@@ -158,9 +159,9 @@ func (t *Connections) listConnection(c *Connection) (victim *Connection) {
 	return victim
 }
 
-// longestSilent is the connection that no byte went over for the longest time.
+// longestSilent returns the connection that has been silent longest among those that count.
 func longestSilent(among map[*Connection]struct{}, counts func(*Connection) bool) (oldest *Connection) {
-	// A search over all is fine: it happens at a bound only.
+	// A linear search is enough: it runs only at a limit.
 	for c := range among {
 		if counts(c) && (oldest == nil || c.heard.Load() < oldest.heard.Load()) {
 			oldest = c
@@ -169,7 +170,7 @@ func longestSilent(among map[*Connection]struct{}, counts func(*Connection) bool
 	return oldest
 }
 
-// unlistConnection counts a connection no more. The lock is held.
+// unlistConnection removes a connection from its table. The caller holds the lock.
 func (t *Connections) unlistConnection(c *Connection) {
 	count := t.addresses[c.address]
 	if c.known.Load() {
@@ -180,13 +181,13 @@ func (t *Connections) unlistConnection(c *Connection) {
 		count.strangers--
 	}
 
-	// There may be any number of addresses over time: one without connections is forgotten.
+	// Forget addresses without connections: their number is unbounded over time.
 	if *count == (addressCount{}) {
 		delete(t.addresses, c.address)
 	}
 }
 
-// Trust makes a stranger known: it has shown a token.
+// Trust marks a stranger as known, after it has presented a token.
 func (c *Connection) Trust() {
 	if c == nil || c.known.Load() {
 		return
@@ -196,7 +197,7 @@ func (c *Connection) Trust() {
 	var victim *Connection
 	t.mu.Lock()
 
-	// Another call may have trusted or closed it since it was looked at without the lock.
+	// Another call may have trusted or closed the connection since the check without the lock.
 	if !c.closed && !c.known.Load() {
 		t.unlistConnection(c)
 		c.known.Store(true)
@@ -211,13 +212,13 @@ func (c *Connection) Trust() {
 
 var errStranger = errors.New("a connection without a token has sent more than one may")
 
-// Began is when the first byte of the HTTP call under way was read; zero: none has come.
+// Began returns when the first byte of the present HTTP call was read; zero: none yet.
 func (c *Connection) Began() time.Time {
 	if c == nil {
 		return time.Time{}
 	}
 
-	// The moment is kept as nanoseconds since an epoch, so that readers need no lock.
+	// The time is kept as ns since the epoch, so that readers need no lock.
 	first := c.first.Load()
 	if first == 0 {
 		return time.Time{}
@@ -225,15 +226,14 @@ func (c *Connection) Began() time.Time {
 	return c.of.epoch.Add(time.Duration(first))
 }
 
-// AwaitCall says that the call under way has been answered: the next byte begins another.
+// AwaitCall marks the present call as answered: the next byte begins another call.
 func (c *Connection) AwaitCall() {
 	if c != nil {
 		c.first.Store(0)
 	}
 }
 
-// Read implements net.Conn. A stranger's bytes are bounded, whatever they are: what it begins and does not
-// end is held in memory.
+// Read implements net.Conn. It limits all bytes of a stranger, since the server holds unfinished calls in memory.
 func (c *Connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	for err != nil && n == 0 && c.reads.isLater(err, c.of.epoch) {
@@ -243,7 +243,7 @@ func (c *Connection) Read(b []byte) (int, error) {
 	now := c.of.now()
 	c.heard.Store(now)
 
-	// Only the first byte of a call sets its clock; AwaitCall clears it for the next.
+	// Only the first byte of a call sets its time; AwaitCall clears it for the next call.
 	if n > 0 {
 		c.first.CompareAndSwap(0, now)
 	}
@@ -251,7 +251,7 @@ func (c *Connection) Read(b []byte) (int, error) {
 		return n, err
 	}
 
-	// The allowance comes back as time passes, as in a leaky bucket.
+	// The allowance refills over time, as in a leaky bucket.
 	l := c.of.limits
 	c.sent = max(0, c.sent-(now-c.atLast)/int64(time.Millisecond)*int64(l.StrangerBytesPerMS)) + int64(n)
 	c.atLast = now
@@ -291,7 +291,7 @@ func (c *Connection) SetWriteDeadline(t time.Time) error { return c.writes.move(
 func (c *Connection) Close() error {
 	c.of.mu.Lock()
 
-	// A connection may be closed more than once and is counted once.
+	// A connection may be closed more than once but is removed once.
 	if !c.closed {
 		c.closed = true
 		c.of.unlistConnection(c)

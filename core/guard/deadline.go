@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// deadline is one direction's of a connection. An HTTP server moves a connection's deadlines six times for each call, nearly
-// always to a later moment, and each move of the real timer takes the timers' lock. So a later deadline is only
-// noted: the timer is left to end early, and whoever it wakes has it set again and goes on. A deadline never passes later than asked for.
+// deadline is the deadline of one direction of a connection. An HTTP server moves a connection's deadlines six times
+// per call, almost always to a later time, and each move of the real timer takes the runtime's timer lock. So move
+// only stores a later deadline. The timer then fires early, and the read or write that it interrupts sets the timer
+// again and continues. A deadline never fires later than requested.
 type deadline struct {
-	set func(time.Time) error // moves the timer of the connection underneath
+	set func(time.Time) error // sets the timer of the underlying connection
 
-	mu   sync.Mutex // guards what follows
-	end  int64      // the deadline asked for, in ns since the epoch; never: none
-	wake int64      // when the timer ends, at end or before
+	mu   sync.Mutex // guards the fields below
+	end  int64      // the requested deadline, in ns since the epoch; never: none
+	wake int64      // when the timer fires, at or before end
 }
 
 const never = math.MaxInt64
 
-// looksAhead is how far ahead of a call a timer is set at most. It is as long as the shortest deadline that the gateway gives, so
-// that in a busy connection all of them lie behind the timer.
+// looksAhead is the longest time for which a timer is set. It equals the gateway's shortest deadline, so that in a
+// busy connection all deadlines lie behind the timer.
 const looksAhead = 10 * time.Second
 
-// beginUnset is for a connection that has no deadline yet.
+// beginUnset initialises a connection's deadline to none.
 func (d *deadline) beginUnset(set func(time.Time) error) { d.set, d.end, d.wake = set, never, never }
 
-// move sets the deadline; the zero time is none.
+// move sets the deadline; the zero time means none.
 func (d *deadline) move(t, epoch time.Time) error {
 	end := int64(never)
 	if !t.IsZero() {
@@ -39,7 +40,7 @@ func (d *deadline) move(t, epoch time.Time) error {
 	defer d.mu.Unlock()
 	d.end = end
 
-	// A timer that has ended wakes nobody any more.
+	// A timer that has fired interrupts nothing any more, so it must be set again.
 	now := int64(time.Since(epoch))
 	if d.wake <= end && d.wake > now {
 		return nil
@@ -47,7 +48,7 @@ func (d *deadline) move(t, epoch time.Time) error {
 	return d.setTimer(min(end, now+int64(looksAhead)), epoch)
 }
 
-// setTimer has the timer end at a moment. mu is held.
+// setTimer sets the timer. The caller holds mu.
 func (d *deadline) setTimer(wake int64, epoch time.Time) error {
 	d.wake = wake
 	if wake == never {
@@ -56,7 +57,7 @@ func (d *deadline) setTimer(wake int64, epoch time.Time) error {
 	return d.set(epoch.Add(time.Duration(wake)))
 }
 
-// isLater tells of an error of a read or a write whether the timer alone ended it, so that it may go on.
+// isLater reports whether a read or write failed only because the timer fired early, so that it may continue.
 func (d *deadline) isLater(err error, epoch time.Time) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
@@ -69,6 +70,6 @@ func (d *deadline) isLater(err error, epoch time.Time) bool {
 		return false
 	}
 
-	// Another goroutine may have set it since.
+	// Another goroutine may have set the timer since.
 	return d.wake > now || d.setTimer(d.end, epoch) == nil
 }

@@ -1,4 +1,3 @@
-// Package guard keeps strangers from taking what callers need, on the listeners that a process opens to them: it bounds
-// connections, those that have shown no token apart, demands tokens, and refuses what foreign sites have a browser of this
-// host send.
+// Package guard protects a process's listeners from strangers: it limits connections, with separate limits for those
+// without a token, requires tokens, and refuses calls that foreign web sites make a local browser send.
 package guard

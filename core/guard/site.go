@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// RefuseForeignSites guards a handler that demands no token, on loopback, against the browsers of this host: they send
-// what any site tells them to. A call that carries a token needs no such guard, for no browser adds it by itself.
+// RefuseForeignSites protects a loopback handler that requires no token from browsers on this host: a browser sends
+// calls on behalf of any site. A call with a token needs no such protection, since browsers do not add tokens by
+// themselves.
 func RefuseForeignSites(next http.Handler) http.Handler {
 	sites := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A site that lets its own name lead to this host reads every answer as its own (DNS rebinding).
+		// DNS rebinding: a site that resolves its own name to this host could read every answer.
 		if !isLocalHost(r.Host) {
 			Refuse(w, http.StatusForbidden, "header host: must be localhost or an IP address where no token is demanded")
 			return
 		}
 
-		// A form of a site, or a script's call with a content type that a form may have, is sent without the site being
-		// asked whether it may.
+		// Browsers send forms, and scripts' calls with a form's content type, without asking this host for
+		// permission.
 		if sites.Check(r) != nil {
 			Refuse(w, http.StatusForbidden, "header origin: must be this host's own where no token is demanded")
 			return
@@ -28,9 +29,10 @@ func RefuseForeignSites(next http.Handler) http.Handler {
 	})
 }
 
-// isLocalHost tells whether a Host header has no name that somebody else may own. HTTP/1.0 needs none.
+// isLocalHost reports whether a Host header contains no name that somebody else may own. HTTP/1.0 may omit the
+// header.
 func isLocalHost(header string) bool {
-	// Every call is asked this, so that no error, which takes memory, is made for the hosts that nearly all name.
+	// Every call comes here, so avoid allocating errors for the usual hosts.
 	host := header
 	switch {
 	case strings.HasPrefix(header, "["): // an IPv6 address; without a port it still has its brackets

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// TokenNeeded is the text of the refusal of a call without the token.
+// TokenNeeded is the error text of a call without the token.
 const TokenNeeded = `header authorization: must be "Bearer" and the token that the gateway was given`
 
-// RequireToken passes calls that carry the token. If the token is empty, it passes all calls except those from a
-// foreign site. Paths for which isOpen is true need no token.
+// RequireToken passes calls that carry the token. If token is empty, it passes all calls except those of foreign
+// sites. Paths for which isOpen returns true need no token.
 func RequireToken(token string, isOpen func(path string) bool, next http.Handler) http.Handler {
 	if token == "" {
 		return RefuseForeignSites(next)
@@ -28,7 +28,7 @@ func RequireToken(token string, isOpen func(path string) bool, next http.Handler
 	})
 }
 
-// RefuseToken answers a call whose token does not permit it.
+// RefuseToken answers a call whose token is not valid for it.
 func RefuseToken(w http.ResponseWriter, why string) {
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	Refuse(w, http.StatusUnauthorized, why)
@@ -36,7 +36,7 @@ func RefuseToken(w http.ResponseWriter, why string) {
 
 // Refuse answers with an error in the form of the Open Inference Protocol: a JSON object with the text.
 func Refuse(w http.ResponseWriter, status int, text string) {
-	// These are temporary: a client that retries in a second may be served.
+	// These errors pass: a client that retries in a second may be served.
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
@@ -46,7 +46,7 @@ func Refuse(w http.ResponseWriter, status int, text string) {
 // WriteJSON answers with a value as JSON.
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	text, err := json.Marshal(body)
-	if err != nil { // the values are our own, so this cannot happen
+	if err != nil { // cannot happen with our own values
 		status, text = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -54,13 +54,13 @@ func WriteJSON(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(text)
 }
 
-// Bears reports whether an authorization header has the token.
+// Bears reports whether an authorization header contains the token.
 func Bears(header, token string) bool {
 	sent, ok := BearerToken(header)
 
-	// Constant time does not reveal how much of a guess is right.
+	// Constant time: the duration must not reveal how much of a guess is right.
 	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
 }
 
-// BearerToken returns the token in an authorization header.
+// BearerToken returns the token of an authorization header.
 func BearerToken(header string) (token string, ok bool) { return strings.CutPrefix(header, "Bearer ") }
