@@ -2,102 +2,99 @@ package limits
 
 import "time"
 
-// This file is the ledger of a request's deadline: every room that takes a share of it takes it here. A request has
-// two moments. The told deadline (sched.Request.Due) is the one that its frontend sends; the budgets of backends
-// count to it. The aim (sched.Request.Deadline) is the moment at which the plan ends the request's batch. The shares,
-// in order:
+// Each room that takes time from a request's deadline takes it through this file. A request has two moments: the told
+// deadline (sched.Request.Due), which its frontend asked for and the backend's budgets count to, and the aim
+// (sched.Request.Deadline), at which its batch is planned to end. Time is taken in this order:
 //
 //	the caller's deadline
-//	  − ReturnMargin     frontend  the output's way back, and the caller's waking           → the told deadline
+//	  − ReturnMargin     frontend  the output's way back, and waking the caller             → the told deadline
 //	  − OverrunMargin    engine    batches end later than planned                           → the aim
-//	  − ℓ(n+1)           sched     the batch with one request more
+//	  − ℓ(n+1)           sched     the batch with one more request
 //	  − d_ctrl           sched     the order's way to the backend, at most DelaysMost
-//	  − (n+1)·d_data     sched     its inputs' way there, at most DelaysMost                → its frontrun
-//	  − the model's haste sched    a GPU has to be found in time, at most HasteMost         → it is ripe
+//	  − (n+1)·d_data     sched     the inputs' way to the backend, at most DelaysMost       → its frontrun
+//	  − the model's haste sched    finding a GPU in time, at most HasteMost                 → it is ripe
 //
-// The time until the request is ripe is for other requests to join its batch. A backend gives up reads that take
-// longer than OverdueAfter, so that a slow frontend takes no time from other frontends' rows.
-//
-// No time is taken twice: d_ctrl, d_data and ReturnMargin cover three successive trips, and the overrun covers what a
-// plan that includes them still misses (Lateness). Three rooms give time back to a request that is already late: see
-// StartGrace, Usual and AnswerGrace.
+// Until then, other requests may join its batch. A backend abandons reads that take longer than OverdueAfter, so that one
+// frontend takes no time from the rows of others. No time is taken twice: d_ctrl, d_data and ReturnMargin cover three
+// successive ways, and the overrun covers only what plans with them missed (Lateness). Three values give time back to a
+// request that is already late: StartGrace, Usual and AnswerGrace.
 
 // span is a duration in ns, in the caller's type.
 type span interface{ ~int64 }
 
-// The frontend's share.
+// Times that a frontend takes.
 const (
 	ReturnLeast = 200 * time.Microsecond
 	returnMost  = 5 * time.Millisecond
-	returnShare = 10 // at most 1/returnShare of the budget
+	returnShare = 10 // at most this fraction of the budget: 1/10
 )
 
-// ReturnTime is the time to allow for an output's way back, given the p99 of a round trip. It is the p99 of both
-// directions, since a stall lies in one of them.
+// ReturnTime returns the expected time of an output's way back, if a round trip takes trip at p99. It uses the whole
+// p99, since a stall lies in one direction.
 func ReturnTime[D span](trip D) D { return min(max(D(ReturnLeast), trip), D(returnMost)) }
 
-// ReturnMargin is how much earlier than the caller's deadline a request with this budget should be answered.
+// ReturnMargin returns how long before its caller's deadline a request must be answered.
 func ReturnMargin[D span](back, budget D) D { return min(back, budget/returnShare) }
 
-// The engine's share.
+// Times that an engine takes.
 const (
-	// OverrunLeast covers a host's late wake-ups. It needs a minimum because a request that is dropped for one is
-	// never measured.
+	// OverrunLeast covers late wake-ups of a host: requests that are dropped because of one never reach a
+	// measurement.
 	OverrunLeast = 500 * time.Microsecond
 	overrunMost  = time.Second
-	overrunShare = 4 // at most 1/overrunShare of the budget
+	overrunShare = 4 // at most this fraction of the budget: 1/4
 )
 
-// Overrun is the expected lateness of batches, given its measured p99; least is OverrunLeast on hosts with late
-// wake-ups.
+// Overrun returns the expected overrun of batches whose p99 overrun is given. least is OverrunLeast on hosts with
+// late wake-ups.
 func Overrun[D span](p99, least D) D { return min(max(p99, least), D(overrunMost)) }
 
-// OverrunMargin is how much earlier than the told deadline the plan ends a request's batch.
+// OverrunMargin returns how long before the told deadline a request's batch is planned to end.
 func OverrunMargin[D span](overrun, budget D) D { return max(0, min(overrun, budget/overrunShare)) }
 
-// Lateness is the part of a batch's lateness that counts as overrun. inherited is the lateness with which the
-// previous batch left the GPU. sched corrects its plans for that once it learns of it, so one stall must not count
-// again for every batch that was already sent behind it. The part of inherited that is expected anyway does count: if
-// every batch is a little late, the next one is too before sched learns of it.
+// Lateness returns the overrun sample of a batch that ended late after its plan. inherited is the part caused by the
+// previous batch on the GPU. sched corrects its plans for that part when it learns of it, so it must not count again
+// for every batch already sent behind the late one. It counts up to the expected overrun: if every batch is a little
+// late, the next one is late, too, before sched learns of it.
 func Lateness[D span](late, inherited, expected D) D { return late - max(0, inherited-expected) }
 
-// The network's shares, taken by sched as the engine measures them. Their limits keep one slow backend from stopping
-// all batching.
+// Limits of the measured network delays that sched plans with, so that one slow backend does not stop batching for
+// all.
 const (
 	ctrlMost   = 5 * time.Millisecond
 	dataMost   = time.Millisecond
-	delayShare = 4 // each at most 1/delayShare of an SLO
+	delayShare = 4 // each at most this fraction of an SLO: 1/4
 )
 
-// DelaysMost returns the limits of d_ctrl, and of d_data per input, for a model with this SLO and batches of at most
+// DelaysMost returns the largest d_ctrl, and d_data per input, for a model with this SLO and batches of at most
 // batchMax.
 func DelaysMost[D span](slo D, batchMax int) (ctrl, data D) {
 	most := slo / delayShare
 	return min(D(ctrlMost), most), min(D(dataMost), most/D(max(1, batchMax)))
 }
 
-// HasteMost is the most time that sched takes for finding a GPU; the n slopes of the usual batch are part of it.
+// HasteMost returns the largest time that sched reserves for finding a GPU. It includes n times the slope of the
+// usual batch.
 func HasteMost[D span](slo D) D { return slo * 15 / 100 }
 
-// The time that reads may take of a batch's longest budget before the backend suspects their frontend and gives up
-// the rows.
+// How much of a batch's longest budget its reads may take before the frontend is suspect and its rows are abandoned.
 const (
-	OverdueLeast = 5 * time.Millisecond // shorter reads are not overdue
-	overdueShare = 8                    // 1/overdueShare of the budget
+	OverdueLeast = 5 * time.Millisecond // shorter reads are never overdue
+	overdueShare = 8                    // this fraction of the budget: 1/8
 )
 
-// OverdueAfter is the least time that a batch with this budget allows its reads.
+// OverdueAfter returns the time after which a batch's reads are overdue, for its longest budget.
 func OverdueAfter[D span](budget D) D { return max(D(OverdueLeast), budget/overdueShare) }
 
-// Time given back to late requests.
+// Times that a late request gets back.
 const (
 	// StartGrace is how long after a batch's latest start its backend still waits for rows that are being read.
 	StartGrace = 2 * time.Millisecond
-	// AnswerGrace is how long after the caller's deadline the frontend waits for an output, by default.
+	// AnswerGrace is the default time that a frontend waits for an output after the caller's deadline.
 	AnswerGrace = 20 * time.Millisecond
 	usualShare  = 8
 )
 
-// Usual is the usual duration of a batch. ℓ(b) is a high percentile, so a backend starts a batch that is late by
-// scheduling or timer jitter if it usually ends in time.
+// Usual returns the usual time of a batch: ℓ(b) is a high percentile. A backend starts a batch that a scheduler or a
+// timer delayed if it usually still ends in time.
 func Usual[D span](l D) D { return l - l/usualShare }
