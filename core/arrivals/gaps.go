@@ -7,12 +7,11 @@ import (
 
 // Gaps is the distribution of the time between a model's requests.
 type Gaps struct {
-	// Shape of the Gamma distribution: 1 is Poisson, smaller is burstier, +Inf evenly spaced with
-	// a random phase.
+	// Shape of the Gamma distribution: 1 is Poisson, smaller is burstier, +Inf is evenly spaced with a random phase.
 	Shape float64
 }
 
-// Poisson arrivals.
+// Poisson is a Poisson process.
 var Poisson = Gaps{Shape: 1}
 
 // Draw returns a gap of mean 1.

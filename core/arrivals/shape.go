@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Shape describes arrivals that are drawn: the same seed gives the same plan.
+// Shape describes random arrivals. The same seed gives the same plan.
 type Shape struct {
 	Arrivals   string // poisson, constant, or gamma:SHAPE (smaller is burstier)
 	Popularity string // even, or zipf:EXPONENT over the models in their order
@@ -17,7 +17,7 @@ type Shape struct {
 	Seed       uint64
 }
 
-// planMax bounds the requests of one plan: 16 bytes each.
+// planMax bounds the requests of one plan, at 16 bytes each.
 const planMax = 50_000_000
 
 // Plan draws the arrivals for n models.

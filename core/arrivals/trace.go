@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ReadTrace reads lines "arrival_us,model" in order of time; models are named. Empty lines and
-// lines that start with # do not count. It returns the plan and the models in order of appearance.
+// ReadTrace reads lines "arrival_us,model" in order of time. It skips empty lines and lines that start with #. It
+// returns the plan and the models' names in order of appearance.
 func ReadTrace(r io.Reader) (plan []Arrival, models []string, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {

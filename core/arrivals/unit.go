@@ -24,28 +24,27 @@ func Zipf(n int, s float64) []float64 {
 	return out
 }
 
-// Arrival is one request: when it comes, counted from the start, and which of the models it is for.
+// Arrival is one request: its time since the start and the index of its model.
 type Arrival struct {
 	At    time.Duration
 	Model int32
 }
 
-// Unit is a workload at a total rate of one request per second: scaled by 1/rate it is the
-// workload at any rate, with the same order of requests.
+// Unit is a workload with a total rate of one request per second. Scaled by 1/rate it gives the workload at any rate,
+// with the same order of requests.
 type Unit struct {
 	at    []float64 // seconds, ascending
 	model []int32
-	end   float64 // seconds: all arrivals before it are there
+	end   float64 // seconds; at is complete up to here
 }
 
-// NewUnit draws n requests in expectation. Each model is an independent renewal process with its
-// share of the rate.
+// NewUnit draws n requests on average. Each model is an independent renewal process with its share of the rate.
 func NewUnit(seed uint64, g Gaps, share []float64, n float64) *Unit {
 	u := &Unit{end: n}
 	for m, s := range share {
 		rng := rand.New(rand.NewPCG(seed, uint64(m)))
 		mean := 1 / s
-		t := mean * rng.Float64() // a random phase, so that even arrivals do not march in step
+		t := mean * rng.Float64() // a random phase, so that evenly spaced models do not arrive together
 		if !math.IsInf(g.Shape, 1) {
 			t = mean * g.Draw(rng)
 		}
@@ -59,7 +58,7 @@ func NewUnit(seed uint64, g Gaps, share []float64, n float64) *Unit {
 	return u
 }
 
-// At returns the arrivals of the first span at a rate in requests/s, written over buf.
+// At returns the arrivals of the first span at a rate in requests/s. It reuses buf.
 func (u *Unit) At(rate float64, span time.Duration, buf []Arrival) []Arrival {
 	buf = buf[:0]
 	k := 1e9 / rate
@@ -85,7 +84,7 @@ func (u *byTime) Swap(i, j int) {
 	u.model[i], u.model[j] = u.model[j], u.model[i]
 }
 
-// Count returns how many requests each of n models has before span, times scaled by k.
+// Count returns the number of requests of each of n models before span, with times scaled by k.
 func (u *Unit) Count(span time.Duration, k float64, n int) []int {
 	out := make([]int, n)
 	for i, t := range u.at {
