@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// The scheduler's metrics, built when a reader asks.
+// The scheduler's metrics, created on each request for them.
 var (
 	modelLabels = []string{"model", "version"}
 	descBatch   = prometheus.NewDesc("downbeat_inference_batch_size", "Requests per batch sent.", modelLabels, nil)
@@ -25,7 +25,7 @@ var (
 	descPlan    = prometheus.NewDesc("downbeat_plan_number", "Number of the latest plan of which GPUs have which models; 0: none is known.", nil, nil)
 	descEpochs  = prometheus.NewDesc("downbeat_plan_epochs_total", "Epochs whose plan was applied, was not worth its moves (kept), or could not be made (failed).", []string{"outcome"}, nil)
 	descBusiest = prometheus.NewDesc("downbeat_plan_busiest_ratio", "Part of its time that is asked of the busiest GPU, as models are placed and as the latest epoch's plan has them.", []string{"placement"}, nil)
-	descLost    = prometheus.NewDesc("downbeat_spare_lost_total", "Steps of spare work whose end was not told: their work is suspended.", []string{"subcluster"}, nil)
+	descLost    = prometheus.NewDesc("downbeat_spare_lost_total", "Steps of spare work whose end was not reported; their work is suspended.", []string{"subcluster"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -73,9 +73,9 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectEpochs exports the counts of plans.
+// collectEpochs emits the metrics of plans.
 func collectEpochs(out chan<- prometheus.Metric, number uint64, x *engine.EpochStats) {
-	// All outcomes are exported from the start, so that rates over them begin at 0.
+	// Emit all outcomes from the start, so that rates over them begin at 0.
 	out <- prometheus.MustNewConstMetric(descPlan, prometheus.GaugeValue, float64(number))
 	for outcome, n := range map[string]uint64{"applied": x.Applied, "kept": x.Kept, "failed": x.Failed} {
 		out <- prometheus.MustNewConstMetric(descEpochs, prometheus.CounterValue, float64(n), outcome)
@@ -90,7 +90,7 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 	var count uint64
 	sum := 0.0
 
-	// Prometheus's buckets are cumulative, so the count continues from one to the next.
+	// Prometheus's buckets are cumulative, so the count carries over.
 	for bound, b := 1, 0; bound <= 1024; bound *= 2 {
 		for ; b <= bound && b < len(m.Sizes); b++ {
 			count += m.Sizes[b]
@@ -99,7 +99,7 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 		buckets[float64(bound)] = count
 	}
 
-	// Larger batches count only in the sum and the total.
+	// Larger batches appear only in the sum and the count.
 	for b := 1025; b < len(m.Sizes); b++ {
 		count += m.Sizes[b]
 		sum += float64(b) * float64(m.Sizes[b])

@@ -1,9 +1,10 @@
-// Package observe shows operators the state of a process, whatever runs in it: health, metrics, Go's profiles, the
-// scheduler's explanations, the sessions of applications. A Process collects the state of its parts. A gateway adds
-// the routes to its own; a process without a gateway serves them on an address of their own.
+// Package observe publishes a process's state for operators: health, metrics, Go's profiles, the scheduler's
+// explanations, and the sessions of applications. A Process collects what its parts report. A gateway serves these
+// routes among its own; a process without a gateway serves them on a separate address.
 //
-// A Scheduler takes snapshots of an engine. Statistics, page, metrics and admission all read the same snapshot, so
-// readers take no lock of the engine, however many there are.
+// A Scheduler reads an engine. Statistics, page, metrics and admission share its latest snapshot, so that readers
+// take no lock of the engine, however many there are.
 //
-// Package spans decides what is traced of which calls; package tracing sends the spans to a collector.
+// Package spans defines the spans of a call and the share of traced calls; package tracing sends spans to a
+// collector.
 package observe

@@ -13,18 +13,18 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// PlanPath serves the placement of models: GET returns the placement and the state of the latest plan, POST applies a
-// plan. A proposal, on a path below it, applies nothing.
+// PlanPath serves plans: GET returns the models' places and the state of the latest plan, POST applies a plan. A
+// proposal, on a path below it, applies nothing.
 const (
 	PlanPath     = "/v2/downbeat/plan"
 	proposalPath = PlanPath + "/proposal"
 	rollbackPath = PlanPath + "/rollback"
 )
 
-// planBytesMax bounds the document of a plan: 65,536 models on a few GPUs each.
+// planBytesMax bounds the size of a plan: 65,536 models on several GPUs each.
 const planBytesMax = 64 << 20
 
-// moveShareDefault is the largest share of the models' load time that a proposal moves, by default.
+// moveShareDefault is the default limit of a proposal's moves, as a share of the models' load time.
 const moveShareDefault = 0.05
 
 // Planner is a scheduler that applies plans.
@@ -35,7 +35,7 @@ type Planner interface {
 	RollBackPlan() (engine.PlanStatus, error)
 }
 
-// planRoutes serves plans to operators if the scheduler is in this process.
+// planRoutes registers the operator's routes for plans. They work if the scheduler is in this process.
 func (p *Process) planRoutes(mux *http.ServeMux) {
 	handle := func(route string, answer func(Planner, http.ResponseWriter, *http.Request) (any, error)) {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func readPlanOptions(r *http.Request) (o engine.PlanOptions, err error) {
 	return o, nil
 }
 
-// planner returns the scheduler of this process if it applies plans; otherwise nil.
+// planner returns this process's scheduler if it applies plans, else nil.
 func (p *Process) planner() Planner {
 	if s := p.scheduler.Load(); s != nil {
 		planner, _ := s.engine.(Planner)
@@ -102,7 +102,7 @@ func (p *Process) planner() Planner {
 	return nil
 }
 
-// planStatus maps a plan's refusal to a status: a conflict if the cluster's state does not allow the plan, else a bad
+// planStatus returns the HTTP status of a refused plan: conflict if the cluster's state does not allow it, else bad
 // request.
 func planStatus(err error) int {
 	switch {
@@ -114,5 +114,5 @@ func planStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// IsPlan reports whether a path belongs to the plans.
+// IsPlan reports whether a path is one of the operator's routes for plans.
 func IsPlan(path string) bool { return path == PlanPath || strings.HasPrefix(path, PlanPath+"/") }

@@ -13,28 +13,28 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// The paths of a process's state, besides /metrics and, on its own address, /debug/pprof/. LivePath and ReadyPath are
-// the Open Inference Protocol's.
+// The paths of a process's state, beside /metrics and, on the separate address, /debug/pprof/. LivePath and ReadyPath
+// are the Open Inference Protocol's.
 const (
 	LivePath  = "/v2/health/live"
 	ReadyPath = "/v2/health/ready"
 	// ProbePath reports whether this process can serve anything, for probes and load balancers. The protocol's
-	// readiness demands every model, so one model without a backend would take all gateways out of rotation.
+	// readiness covers every model, so one model without a backend would remove all gateways from their balancer.
 	ProbePath = "/healthz/ready"
 	// ExplainPath returns the scheduler's explanation of prices, accuracies and drops.
 	ExplainPath = "/v2/downbeat/explain"
-	// LearnersPath returns the state of this process's learners, and the gains of learning.
+	// LearnersPath returns the state of this process's learners and the accuracy that they gained.
 	LearnersPath = "/v2/downbeat/learners"
 	// SessionsPath returns the sessions of applications and their latest frames.
 	SessionsPath = "/v2/downbeat/sessions"
 )
 
-// IsHealth reports whether a path needs no token: health is not secret.
+// IsHealth reports whether a path needs no token. Health is no secret.
 func IsHealth(path string) bool { return path == LivePath || path == ReadyPath || path == ProbePath }
 
-// Health is the health of a process's outermost part. Its functions may be called from any goroutine.
+// Health is the health of a process, as its outermost part knows it. Its functions may be called concurrently.
 type Health struct {
-	Ready   func() bool // everything that should be served can be
+	Ready   func() bool // everything that should be served can be served
 	Serving func() bool // something can be served
 }
 
@@ -43,46 +43,46 @@ type Sessions interface {
 	WriteStatus(w io.Writer) error
 }
 
-// Process collects the state of a process. It is made before the parts, and each part adds its state. Methods may be
-// called from any goroutine.
+// Process is the published state of a process. It is created before the process's parts, and each part adds to it.
+// Methods may be called concurrently.
 type Process struct {
 	registry  *prometheus.Registry
-	health    atomic.Pointer[Health]    // nil: the parts are not open yet
+	health    atomic.Pointer[Health]    // nil: no part has been added yet
 	scheduler atomic.Pointer[Scheduler] // nil: it runs elsewhere
 	sessions  atomic.Pointer[Sessions]  // nil: there are none
 	learners  atomic.Pointer[func() any]
 }
 
-// NewProcess returns a process that is alive, not ready, and exports only the Go runtime's metrics.
+// NewProcess returns a Process that is live but not ready, with the metrics of Go's runtime.
 func NewProcess() *Process {
 	p := &Process{registry: prometheus.NewRegistry()}
 	p.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newProcessorWaits())
 	return p
 }
 
-// Register adds metrics. It panics if a metric of the same name and labels exists.
+// Register adds metrics. It panics if a metric with the same name and labels exists.
 func (p *Process) Register(all ...prometheus.Collector) { p.registry.MustRegister(all...) }
 
-// SetHealth sets the source of the process's health; the last call counts.
+// SetHealth sets the source of the process's health. A later call replaces it.
 func (p *Process) SetHealth(h Health) { p.health.Store(&h) }
 
-// SetScheduler adds a scheduler's metrics and explanations. A process has one at most.
+// SetScheduler adds a scheduler's metrics and explanations. A process has at most one.
 func (p *Process) SetScheduler(s *Scheduler) {
 	p.Register(s)
 	p.scheduler.Store(s)
 }
 
-// Scheduler returns the scheduler that was set; nil: it runs elsewhere.
+// Scheduler returns the scheduler, or nil if it runs elsewhere.
 func (p *Process) Scheduler() *Scheduler { return p.scheduler.Load() }
 
-// SetSessions sets the source of the sessions of applications.
+// SetSessions sets the source of the applications' sessions.
 func (p *Process) SetSessions(s Sessions) { p.sessions.Store(&s) }
 
-// SetLearners sets the source of the learners' state: tell returns a value that encodes to a JSON array, and may be
-// called from any goroutine.
+// SetLearners sets the source of the learners' state: tell returns a value that becomes a JSON array, and may be
+// called concurrently.
 func (p *Process) SetLearners(tell func() any) { p.learners.Store(&tell) }
 
-// Routes adds everything but the profiles to a gateway's routes; the gateway guards them.
+// Routes registers the process's routes, except for its profiles, on the mux of a gateway, which protects them.
 func (p *Process) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+LivePath, func(w http.ResponseWriter, _ *http.Request) {
 		guard.WriteJSON(w, http.StatusOK, map[string]bool{"live": true})
@@ -96,7 +96,7 @@ func (p *Process) Routes(mux *http.ServeMux) {
 		writeReady(w, h != nil && h.Serving())
 	})
 
-	// A metric that fails is left out, so that the others are not lost with it.
+	// Leave out a metric that fails, so that the others are still served.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET "+ExplainPath, p.writeExplanation)
 	mux.HandleFunc("GET "+SessionsPath, p.writeSessions)
@@ -104,13 +104,12 @@ func (p *Process) Routes(mux *http.ServeMux) {
 	p.planRoutes(mux)
 }
 
-// Handler serves the process's state to callers with the token (if it is empty, to callers on this host), and its
-// health to any caller.
+// Handler serves all routes to callers with the token (empty: to callers on this host), and health to everyone.
 func (p *Process) Handler(token string) http.Handler {
 	mux := http.NewServeMux()
 	p.Routes(mux)
 
-	// The pprof package registers itself on the default mux, which demands no token; this one does.
+	// Package pprof registers itself on the default mux, which requires no token, so register it on this one.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

@@ -15,13 +15,13 @@ var descProcessorWait = prometheus.NewDesc("downbeat_processor_wait_seconds_tota
 	"Time that this process's threads were ready to run and had no processor.", nil, nil)
 
 // processorWaits collects how long threads of this process were runnable without a processor, as Linux counts it per
-// thread (schedstat in proc(5)). Reading it needs no privileges. On other systems it collects nothing.
+// thread (schedstat in proc(5)). Reading it needs no privileges. Other systems report nothing.
 type processorWaits struct {
-	tasks string // the directory of the process's threads
+	tasks string // directory of the process's threads
 
 	mu    sync.Mutex
-	last  map[string]time.Duration // by thread, at the previous look
-	total time.Duration            // including threads that have ended, up to the last look at them
+	last  map[string]time.Duration // by thread, at the previous reading
+	total time.Duration            // also of ended threads, up to the last reading
 }
 
 func newProcessorWaits() *processorWaits { return &processorWaits{tasks: "/proc/self/task"} }
@@ -36,7 +36,7 @@ func (w *processorWaits) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// lookAgain adds the threads' waits since the previous look; false if the kernel does not report them.
+// lookAgain adds the threads' waits since the previous reading; false if the kernel does not report them.
 func (w *processorWaits) lookAgain() (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,7 @@ func (w *processorWaits) lookAgain() (time.Duration, bool) {
 	for _, t := range threads {
 		text, err := os.ReadFile(filepath.Join(w.tasks, t.Name(), "schedstat"))
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the thread has ended meanwhile
 		}
 		if waited, ok := parseSchedstat(text); ok {
 			now[t.Name()] = waited
@@ -59,11 +59,11 @@ func (w *processorWaits) lookAgain() (time.Duration, bool) {
 		return 0, false
 	}
 
-	// A thread that has ended counts with its wait at the previous look.
+	// A thread that has ended since keeps the wait of its last reading.
 	for thread, waited := range now {
 		before := w.last[thread]
 		if waited < before {
-			before = 0 // the thread's number was reused
+			before = 0 // a new thread reuses the number of an ended one
 		}
 		w.total += waited - before
 	}

@@ -10,42 +10,41 @@ import (
 	"downbeat.dev/core/engine"
 )
 
-// Engine is the engine that a Scheduler observes; *engine.Engine implements it. Each call takes locks of the request
-// path.
+// Engine is the engine that a Scheduler reads: an *engine.Engine. Each call takes locks under which requests are
+// scheduled.
 type Engine interface {
 	Stats() engine.Stats
 	Explain() (engine.Explanation, error)
 }
 
-// tick is the interval between looks. Looks on request are at least freshEvery apart.
+// tick is the time between two regular readings. Readings on demand are at least freshEvery apart.
 const (
 	tick       = 250 * time.Millisecond
 	freshEvery = 10 * time.Millisecond
 )
 
-// busySpan is the shortest time over which a GPU's busy fraction is measured: over one tick a single long batch would
-// look like a busy GPU.
+// busySpan is the shortest time for a GPU's busy fraction: over one tick, a single long batch would make the GPU look
+// busy.
 const busySpan = time.Second
 
-// Snapshot is the state of an engine at one moment. Its readers share it and must not change it.
+// Snapshot is one reading of an engine. Readers share it and must not change it.
 type Snapshot struct {
 	engine.Stats
-	Busy map[uint32]float64 // share of the last second that a GPU spent on batches, by its id
+	Busy map[uint32]float64 // by GPU id: share of the last second that the GPU spent on batches
 }
 
-// Scheduler takes a snapshot of an engine every 250 ms, for all readers. Its methods may be called from any
-// goroutine.
+// Scheduler reads an engine every 250 ms on behalf of all observers. Its methods may be called concurrently.
 type Scheduler struct {
 	engine Engine
 	latest atomic.Pointer[Snapshot]
 	looks  *shared[*Snapshot]
 	whys   *shared[explained]
 	depth  *prometheus.HistogramVec
-	told   []engine.ModelStats // models with series in depth; owned by its goroutine
+	told   []engine.ModelStats // models with a series in depth; used only by its own goroutine
 
-	// The base of the busy fractions. Only one look runs at a time, and guards it.
-	before map[uint32]int64 // busy time of each GPU
-	at     time.Duration    // time of that look on the engine's clock
+	// State for the busy fractions. Only one reading runs at a time, and it guards these fields.
+	before map[uint32]int64 // busy time of each GPU at the previous measurement
+	at     time.Duration    // engine's clock at the previous measurement
 	busy   map[uint32]float64
 
 	closing chan struct{}
@@ -57,14 +56,14 @@ type explained struct {
 	err         error
 }
 
-// Watch takes snapshots of an engine until Close.
+// Watch reads an engine from now on, until Close.
 func Watch(e Engine) *Scheduler {
 	s := newScheduler(e)
 	s.running.Go(s.runTicks)
 	return s
 }
 
-// newScheduler takes the first snapshot, so that there is always one.
+// newScheduler takes a first reading, so that a snapshot always exists.
 func newScheduler(e Engine) *Scheduler {
 	s := &Scheduler{engine: e, closing: make(chan struct{}), busy: map[uint32]float64{},
 		depth: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_queue_depth",
@@ -78,22 +77,22 @@ func newScheduler(e Engine) *Scheduler {
 	return s
 }
 
-// Close ends the snapshots. The engine may be closed afterwards.
+// Close ends the readings. The engine may be closed afterwards.
 func (s *Scheduler) Close() error {
 	close(s.closing)
 	s.running.Wait()
 	return nil
 }
 
-// Latest returns the latest snapshot. It is seldom older than 250 ms, and costs the engine nothing.
+// Latest returns the latest snapshot, which is rarely older than 250 ms. It does not touch the engine.
 func (s *Scheduler) Latest() *Snapshot { return s.latest.Load() }
 
-// Fresh returns a snapshot that began after the call, so it includes everything that had ended by then. All callers
-// during a look share the next one. A look begins at the earliest 10 ms after the previous one; Fresh waits for it.
+// Fresh returns a snapshot that began after the call, so that it counts everything that had ended before. All callers
+// during a reading share the next one. Readings begin at least 10 ms apart, and Fresh waits for its own.
 func (s *Scheduler) Fresh() *Snapshot { return s.looks.freshValue() }
 
-// Explain returns the engine's explanation of its prices, accuracies and drops, shared like Fresh's snapshots. The
-// error is engine.ErrClosed.
+// Explain returns the engine's explanation of prices, accuracies and drops, shared as in Fresh. Its error is
+// engine.ErrClosed.
 func (s *Scheduler) Explain() (engine.Explanation, error) {
 	x := s.whys.freshValue()
 	return x.explanation, x.err
@@ -112,7 +111,7 @@ func (s *Scheduler) runTicks() {
 	}
 }
 
-// look takes a snapshot and makes it the latest. It takes each of the engine's locks once.
+// look takes a snapshot and stores it as the latest. It takes each of the engine's locks once.
 func (s *Scheduler) look() *Snapshot {
 	found := &Snapshot{Stats: s.engine.Stats()}
 	if passed := time.Duration(found.Now) - s.at; passed >= busySpan || s.at == 0 {
@@ -125,13 +124,13 @@ func (s *Scheduler) look() *Snapshot {
 	return found
 }
 
-// measureBusy sets each GPU's busy fraction since the last time.
+// measureBusy computes each GPU's busy fraction since the previous measurement.
 func (s *Scheduler) measureBusy(now *engine.Stats, passed time.Duration) {
 	busy, before := make(map[uint32]float64, len(now.GPUs)), make(map[uint32]int64, len(now.GPUs))
 	for _, g := range now.GPUs {
 		before[g.ID] = g.Busy
 
-		// A new GPU has no earlier time to compare with.
+		// A new GPU has no previous busy time.
 		if b, ok := s.before[g.ID]; ok && passed > 0 {
 			busy[g.ID] = min(1, max(0, float64(g.Busy-b)/float64(passed)))
 		}
@@ -139,8 +138,8 @@ func (s *Scheduler) measureBusy(now *engine.Stats, passed time.Duration) {
 	s.before, s.busy, s.at = before, busy, time.Duration(now.Now)
 }
 
-// observeDepths takes a snapshot and records the queue depths. Only ticks call it, because looks on request are not
-// evenly spaced.
+// observeDepths takes a reading and records the queues' depths. Only ticks call it: readings on demand would make the
+// samples uneven in time.
 func (s *Scheduler) observeDepths() {
 	type version struct{ name, version string }
 	found := s.looks.freshValue()
@@ -150,7 +149,7 @@ func (s *Scheduler) observeDepths() {
 		s.depth.WithLabelValues(m.Name, m.Version).Observe(float64(m.Queued))
 	}
 
-	// Otherwise the histogram of a model that the engine has forgotten would be exported for ever.
+	// Remove the histograms of models that the engine has forgotten; they would be exported for ever.
 	for _, m := range s.told {
 		if !known[version{m.Name, m.Version}] {
 			s.depth.DeleteLabelValues(m.Name, m.Version)

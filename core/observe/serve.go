@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// Limits of the address of a process's state. A profile may take up to writeMost.
+// Limits of the separate address. A profile may take as long as writeMost.
 const (
 	readMost       = 5 * time.Second
 	writeMost      = 5 * time.Minute
@@ -17,14 +17,13 @@ const (
 	perAddressMost = 256
 )
 
-// NewServer returns a server for a Handler on its own address. It closes connections that send, read or ask nothing
-// for too long.
+// NewServer returns a server for a Handler on a separate address. Its timeouts disconnect idle callers.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: time.Second, ReadTimeout: readMost, WriteTimeout: writeMost, IdleTimeout: idleMost, MaxHeaderBytes: 64 << 10}
 }
 
-// Bound limits the connections of such a server's listener. At the limit, a new connection replaces the one silent
-// longest.
+// Bound limits the connections of such a server's listener. At the limit, a new connection displaces the one that has
+// been silent longest.
 func Bound(l net.Listener) net.Listener {
 	return guard.NewConnections(guard.Limits{All: connectionMost, PerAddress: perAddressMost}, true).Bound(l)
 }

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// shared is a value that is costly to take, for readers who need one no older than their call. Readers that arrive
-// while one is being taken share the next one, so any number of simultaneous readers cost at most two. All methods
-// may be called from any goroutine.
+// shared is an expensive value for readers that need one no older than their call. Readers that arrive while a value
+// is being computed share the next one, so any number of concurrent readers cost at most two computations. All
+// methods may be called concurrently.
 type shared[T any] struct {
 	take  func() T
-	every time.Duration // least time between two starts; readers wait for it
+	every time.Duration // shortest time between the starts of two computations
 
-	taking chan struct{} // holds a token while a value is being taken
-	began  time.Time     // start of the latest one; guarded by the token
+	taking chan struct{} // holds a token during a computation
+	began  time.Time     // start of the latest computation; guarded by the token
 
 	mu   sync.Mutex // guards next
-	next *taken[T]  // the one that new readers join; nil: nobody waits
+	next *taken[T]  // the next value, which readers join; nil: nobody waits
 }
 
 // taken is a value that several readers wait for.
 type taken[T any] struct {
-	done  chan struct{} // closed once value is set
+	done  chan struct{} // closed when value is set
 	value T
 }
 
@@ -29,7 +29,7 @@ func newShared[T any](every time.Duration, take func() T) *shared[T] {
 	return &shared[T]{take: take, every: every, taking: make(chan struct{}, 1)}
 }
 
-// freshValue returns a value whose taking began after the call.
+// freshValue returns a value whose computation began after the call.
 func (s *shared[T]) freshValue() T {
 	s.mu.Lock()
 	next := s.next
@@ -46,7 +46,7 @@ func (s *shared[T]) freshValue() T {
 	s.taking <- struct{}{}
 	time.Sleep(time.Until(s.began.Add(s.every)))
 
-	// From here on, new readers need a later value: they get the next one.
+	// Readers that arrive from here on need a value that begins later, so they get the next one.
 	s.mu.Lock()
 	s.next = nil
 	s.mu.Unlock()

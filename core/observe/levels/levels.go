@@ -1,5 +1,5 @@
-// Package levels says from which level on a process writes its log: one level for all lines, and others for the lines of
-// single rooms, so that one part can be looked at closely while the rest stays quiet. Both can be changed while the process runs.
+// Package levels holds a process's log levels: one for all lines, and others for the lines of single rooms, to debug
+// one part while the rest stays quiet. Both can be changed while the process runs.
 package levels
 
 import (
@@ -11,19 +11,19 @@ import (
 	"sync/atomic"
 )
 
-// Rooms are those whose lines may have a level of their own: the sections of the configuration.
+// Rooms are the rooms that may have a level of their own: the sections of the configuration.
 var Rooms = []string{"core", "rdma", "backend", "frontend"}
 
-// Names are the levels as configurations and lists write them, each 4 above the one before as slog has them.
+// Names are the levels in configurations and lists, each 4 above the previous one, as in slog.
 var Names = []string{"debug", "info", "warn", "error"}
 
-// attribute names a line's room.
+// attribute is the log attribute that names a line's room.
 const attribute = "room"
 
-// Levels are the levels of a process. Their methods may be called from any goroutine.
+// Levels are the log levels of a process. Their methods may be called concurrently.
 type Levels struct {
 	all   slog.LevelVar
-	rooms atomic.Pointer[map[string]slog.Level] // of rooms that have their own; never changed, only replaced
+	rooms atomic.Pointer[map[string]slog.Level] // rooms with a level of their own; the map is replaced, never changed
 }
 
 // New returns levels that are the same for all rooms.
@@ -34,13 +34,13 @@ func New(all slog.Level) *Levels {
 	return l
 }
 
-// Level is that of all rooms without one of their own.
+// Level returns the level of all rooms without one of their own.
 func (l *Levels) Level() slog.Level { return l.all.Level() }
 
-// Set sets it.
+// Set sets the level of all rooms without one of their own.
 func (l *Levels) Set(all slog.Level) { l.all.Set(all) }
 
-// LevelOf is the level of one room.
+// LevelOf returns the level of one room.
 func (l *Levels) LevelOf(room string) slog.Level {
 	if own, ok := (*l.rooms.Load())[room]; ok {
 		return own
@@ -48,8 +48,8 @@ func (l *Levels) LevelOf(room string) slog.Level {
 	return l.all.Level()
 }
 
-// SetRooms sets the levels of single rooms, by a list such as "rdma=debug,backend=warn"; rooms that are not named have none of their own
-// any more.
+// SetRooms sets the levels of single rooms from a list such as "rdma=debug,backend=warn". Rooms that the list omits
+// lose their own level.
 func (l *Levels) SetRooms(list string) error {
 	rooms, err := parse(list)
 	if err == nil {
@@ -58,7 +58,7 @@ func (l *Levels) SetRooms(list string) error {
 	return err
 }
 
-// RoomsText is the list that SetRooms would take, in the order of Rooms.
+// RoomsText returns the list for SetRooms, in the order of Rooms.
 func (l *Levels) RoomsText() string {
 	var all []string
 	own := *l.rooms.Load()
@@ -70,7 +70,7 @@ func (l *Levels) RoomsText() string {
 	return strings.Join(all, ",")
 }
 
-// CheckRooms tells what is wrong with a list for SetRooms.
+// CheckRooms returns the error that SetRooms would return for a list.
 func CheckRooms(list string) error {
 	_, err := parse(list)
 	return err
@@ -93,7 +93,7 @@ func parse(list string) (map[string]slog.Level, error) {
 			return nil, fmt.Errorf("room %q twice is not allowed: want each once", room)
 		}
 
-		// As in log_level: slog's own form would take "info+3" as well.
+		// Accept only the names of log_level: slog's parser would also take "info+3".
 		i := slices.Index(Names, text)
 		if i < 0 {
 			return nil, fmt.Errorf("%s=%.40q is not allowed: want debug, info, warn or error", room, text)
@@ -103,8 +103,8 @@ func parse(list string) (map[string]slog.Level, error) {
 	return rooms, nil
 }
 
-// Handler returns what writes a room's lines to next, named by an attribute, from the room's level on; "" is no room's. What next itself leaves out
-// by its level stays out.
+// Handler returns a handler that passes a room's lines, from the room's level on, to next and adds the room as an
+// attribute. With room "" the general level applies. next may drop lines by its own level.
 func (l *Levels) Handler(room string, next slog.Handler) slog.Handler {
 	if room != "" {
 		next = next.WithAttrs([]slog.Attr{slog.String(attribute, room)})

@@ -1,6 +1,6 @@
-// Package spans says what is traced of a call, and how much: a span of the call as part of its caller's trace, one for each stage of
-// it, and the settings that change the share of calls that are traced while a process serves. Whoever answers calls tells what
-// became of them; package tracing sends spans to a collector.
+// Package spans creates the spans of a call: one for the call within its caller's trace, and one for each of its
+// stages. It also holds the settings that change the share of traced calls while a process serves. The part that
+// answers a call reports its outcome; package tracing sends the spans to a collector.
 package spans
 
 import (
@@ -18,28 +18,29 @@ import (
 // traceContext reads and writes W3C Trace Context.
 var traceContext propagation.TraceContext
 
-// Call is the span of one call. A nil Call is of one that nobody traces: its methods do nothing. Not safe for concurrent use.
+// Call is the span of one call. A nil Call is not traced, and its methods do nothing. Call is not safe for concurrent
+// use.
 type Call struct {
 	tracer trace.Tracer
 	span   trace.Span
 }
 
-// Outcome is what is told of a call at its end.
+// Outcome is the reported end of a call.
 type Outcome struct {
 	Model, Version, RequestID string
 	Rows                      int
-	Reason, Text              string // why there is no answer; no reason: there is one
+	Reason, Text              string // why there is no answer; empty: there is one
 }
 
-// Stage is one part of a call's way, after the one before.
+// Stage is one stage of a call, after the previous one.
 type Stage struct {
 	Name string
 	Took time.Duration
 }
 
-// Begin begins the span of a call that came at a moment, as part of the trace that its caller's headers name. The context is for
-// what the call does. Without a tracer, and where the span would not be recorded, there is none. A rate, if there is one, draws
-// the calls that come without a trace, before anything is made for them.
+// Begin starts the span of a call that arrived at a time, within the trace named by its caller's headers. Use the
+// returned context for the call's work. The Call is nil without a tracer and if the span would not be recorded. rate,
+// unless nil, samples the calls without a trace before anything is allocated for them.
 func Begin(ctx context.Context, tracer trace.Tracer, rate Rate, at time.Time, caller propagation.TextMapCarrier) (context.Context, *Call) {
 	if tracer == nil {
 		return ctx, nil
@@ -53,11 +54,11 @@ func Begin(ctx context.Context, tracer trace.Tracer, rate Rate, at time.Time, ca
 		drawn = context.WithValue(ctx, drawnKey{}, true)
 	}
 
-	// The call's first byte came before this line: the span begins there.
+	// The span begins with the call's first byte, before this line.
 	parent := traceContext.Extract(drawn, caller)
 	traced, span := tracer.Start(parent, "ModelInfer", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(at))
 
-	// Most calls are not recorded: nothing more is done for them.
+	// Most calls are not recorded, so do nothing more for them.
 	if !span.IsRecording() {
 		return ctx, nil
 	}
@@ -66,13 +67,13 @@ func Begin(ctx context.Context, tracer trace.Tracer, rate Rate, at time.Time, ca
 
 type drawnKey struct{}
 
-// IsDrawn tells a sampler that Begin has drawn the call: it is traced.
+// IsDrawn reports to a sampler that Begin has sampled the call, so that it must be traced.
 func IsDrawn(ctx context.Context) bool { return ctx != nil && ctx.Value(drawnKey{}) != nil }
 
-// IsRecording says whether anybody will see what is told of the call.
+// IsRecording reports whether the call's span is recorded.
 func (c *Call) IsRecording() bool { return c != nil && c.span.IsRecording() }
 
-// End says what became of the call and ends its span. Texts are cloned: callers may use their memory again.
+// End records the call's outcome and ends its span. It clones the texts, so that callers may reuse their memory.
 func (c *Call) End(o Outcome) {
 	if c == nil {
 		return
@@ -89,7 +90,7 @@ func (c *Call) End(o Outcome) {
 	c.span.End()
 }
 
-// AddStages adds a span for each stage, one after another from a moment on.
+// AddStages adds a span for each stage, one after another, starting at from.
 func (c *Call) AddStages(ctx context.Context, from time.Time, stages []Stage) {
 	if !c.IsRecording() {
 		return
@@ -101,7 +102,7 @@ func (c *Call) AddStages(ctx context.Context, from time.Time, stages []Stage) {
 	}
 }
 
-// Name is how the caller is told of the span in the header traceresponse; empty: nobody traces.
+// Name returns the span's identity for the header traceresponse; empty if the call is not traced.
 func (c *Call) Name(ctx context.Context) string {
 	if c == nil {
 		return ""

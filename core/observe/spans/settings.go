@@ -11,28 +11,28 @@ import (
 	"sync"
 )
 
-// Rate is the share of calls that are traced. Safe for concurrent use.
+// Rate is the share of traced calls. It is safe for concurrent use.
 type Rate interface {
 	Rate() float64
 	SetRate(share float64)
 }
 
-// Settings are what Triton's trace settings extension tells and changes. Spans go to the deployment's collector, and what can
-// be changed by call is how many calls are traced: of trace_rate calls one, and none at the level OFF but those whose callers
-// trace them. Safe for concurrent use.
+// Settings implement Triton's trace settings extension. The collector belongs to the deployment, so only the number
+// of traced calls can be changed: one of every trace_rate calls, and at the level OFF only calls whose callers trace
+// them. Settings are safe for concurrent use.
 type Settings struct {
-	rate Rate // nil: nothing is traced
+	rate Rate // nil: tracing is off for good
 
 	mu    sync.Mutex
 	first float64 // the share at start
-	share float64 // while the level is on; guarded by mu
+	share float64 // the share while the level is on; guarded by mu
 	on    bool    // guarded by mu
 }
 
-// rateDefault is Triton's: of so many calls one is traced.
+// rateDefault is Triton's default: one of this many calls is traced.
 const rateDefault = 1000
 
-// NewSettings returns the settings of a rate as it is now; nil: nothing is traced.
+// NewSettings returns the settings that correspond to a rate's present value; nil: no tracing.
 func NewSettings(rate Rate) *Settings {
 	s := &Settings{rate: rate}
 	if rate == nil {
@@ -41,7 +41,7 @@ func NewSettings(rate Rate) *Settings {
 	s.first = rate.Rate()
 	s.on, s.share = s.first > 0, s.first
 
-	// Turned on later without a rate, the level has Triton's.
+	// If the level is turned on later without a rate, Triton's default applies.
 	if !s.on {
 		s.share = 1.0 / rateDefault
 	}
@@ -64,13 +64,14 @@ func (s *Settings) Tell() map[string][]string {
 		"trace_file": {""}, "trace_mode": {"opentelemetry"}}
 }
 
-// Change changes settings, all or, after an error, none. One without values becomes what it was at start.
+// Change changes all given settings, or none and returns an error. A setting without values returns to its value at
+// start.
 func (s *Settings) Change(changes map[string][]string) error {
 	now := s.Tell()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// Changes are put together first: after an error none of them holds.
+	// Collect all changes first, so that an error leaves everything unchanged.
 	on, share := s.on, s.share
 	var err error
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
@@ -83,7 +84,7 @@ func (s *Settings) Change(changes map[string][]string) error {
 		case now[name] == nil:
 			err = fmt.Errorf("trace setting %.40q: must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(now)), ", "))
 		case len(values) > 0 && !slices.Equal(values, now[name]):
-			// Clients may send back what they were told, as it was.
+			// Accept a setting that is sent back unchanged.
 			err = fmt.Errorf("trace setting %s: %.40q: cannot be changed; trace_level and trace_rate can", name, values)
 		}
 		if err != nil {
@@ -96,13 +97,13 @@ func (s *Settings) Change(changes map[string][]string) error {
 		return nil
 	}
 	if !on {
-		share = 0 // s.share stays for when it is on again
+		share = 0 // s.share stays for when the level is on again
 	}
 	s.rate.SetRate(share)
 	return nil
 }
 
-// readLevel reads the values of trace_level; none mean that at start.
+// readLevel parses the values of trace_level; no values mean the level at start.
 func (s *Settings) readLevel(values []string) (on bool, err error) {
 	if len(values) == 0 {
 		on = s.first > 0
@@ -122,7 +123,7 @@ func (s *Settings) readLevel(values []string) (on bool, err error) {
 	return on, nil
 }
 
-// readShare reads the values of trace_rate; none mean that at start.
+// readShare parses the values of trace_rate; no values mean the rate at start.
 func (s *Settings) readShare(values []string) (float64, error) {
 	if len(values) == 0 {
 		if s.first == 0 {

@@ -8,8 +8,7 @@ import (
 	"downbeat.dev/core/observe/spans"
 )
 
-// Rate is the share of the requests without a trace of their own that are traced. It may change at any time, from any
-// goroutine.
+// Rate is the share of requests without a trace of their own that are traced. It may be changed concurrently.
 type Rate struct{ now atomic.Pointer[ratio] }
 
 type ratio struct {
@@ -17,7 +16,7 @@ type ratio struct {
 	share float64
 }
 
-// NewRate returns a rate of a share from 0 to 1.
+// NewRate returns a rate with a share from 0 to 1.
 func NewRate(share float64) *Rate {
 	r := new(Rate)
 	r.SetRate(share)
@@ -27,12 +26,12 @@ func NewRate(share float64) *Rate {
 // Rate returns the share.
 func (r *Rate) Rate() float64 { return r.now.Load().share }
 
-// SetRate replaces the share, for the requests that come.
+// SetRate replaces the share for later requests.
 func (r *Rate) SetRate(share float64) { r.now.Store(&ratio{trace.TraceIDRatioBased(share), share}) }
 
 // ShouldSample implements trace.Sampler.
 func (r *Rate) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
-	// What was drawn already is not drawn twice.
+	// Begin has already sampled this call.
 	if spans.IsDrawn(p.ParentContext) {
 		return trace.AlwaysSample().ShouldSample(p)
 	}

@@ -1,5 +1,5 @@
-// Package tracing sends spans to an OpenTelemetry collector by OTLP over HTTP. It decides which requests are traced; what a
-// span says is the caller's.
+// Package tracing sends spans to an OpenTelemetry collector by OTLP over HTTP. It samples requests; the callers
+// define the spans.
 package tracing
 
 import (
@@ -14,15 +14,15 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// CheckRate says what is wrong with a share of requests.
+// CheckRate returns an error unless rate is a share from 0 to 1.
 func CheckRate(rate float64) error {
-	if !(rate >= 0 && rate <= 1) { // NaN is neither
+	if !(rate >= 0 && rate <= 1) { // false for NaN, too
 		return fmt.Errorf("%v is not allowed: want 0 to 1", rate)
 	}
 	return nil
 }
 
-// CheckEndpoint says what is wrong with a collector's address; empty: there is none.
+// CheckEndpoint returns an error for an invalid collector address; empty means no collector.
 func CheckEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
@@ -33,9 +33,9 @@ func CheckEndpoint(endpoint string) error {
 	return nil
 }
 
-// Open returns a provider whose spans go to the collector at endpoint, in batches and beside the requests: a collector
-// that is slow or away costs spans, not requests. Of requests without a trace of their own a share is traced, that of rate at the time; one
-// that comes with a trace follows its sampled flag. The caller must Shutdown it.
+// Open returns a provider that sends spans to the collector at endpoint, in batches in the background: a slow or
+// missing collector costs spans, not requests. It samples requests without a trace at rate's present share; a request
+// with a trace follows its sampled flag. The caller must call Shutdown.
 func Open(ctx context.Context, endpoint string, rate *Rate, service, version string) (*trace.TracerProvider, error) {
 	if err := errors.Join(CheckEndpoint(endpoint), CheckRate(rate.Rate())); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
