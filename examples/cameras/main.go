@@ -1,6 +1,6 @@
-// Command cameras has four cameras send pictures through an application: a detector finds people and vehicles, each is cut
-// out, and two classifiers say what it is. Each camera is a session with a rate and a latency that the server promises to
-// keep, or refuses. The server runs in the same process.
+// Command cameras sends the pictures of four cameras through an application: a detector finds people and vehicles,
+// each is cut out, and two classifiers name them. Each camera is a session with a rate and a latency that the server
+// promises to keep, or refuses. The server runs in the same process.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	rate    = 6 // frames a second
+	rate    = 6 // frames per second
 	latency = 200 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ func main() {
 func run(models string, emulate int, span time.Duration) error {
 	config := downbeat.Default()
 	config.Models, config.Emulate = models, emulate
-	config.Roles = downbeat.Scheduler | downbeat.Backend | downbeat.Gateway // a gateway has the applications
+	config.Roles = downbeat.Scheduler | downbeat.Backend | downbeat.Gateway // the gateway holds the applications
 	config.HTTP, config.GRPC = "127.0.0.1:0", "127.0.0.1:0"
 	system, err := downbeat.Start(context.Background(), config)
 	if err != nil {
@@ -69,7 +69,7 @@ func watch(session *app.Stream, span time.Duration) {
 	ticker := time.NewTicker(time.Second / rate)
 	defer ticker.Stop()
 
-	// A real camera's pictures go here: 96 × 96 pixels of three bytes.
+	// Replace this by a real camera's pictures: 96 × 96 pixels of three bytes.
 	picture := make([]byte, 96*96*3)
 	for end := time.Now().Add(span); time.Now().Before(end); {
 		<-ticker.C
@@ -79,7 +79,7 @@ func watch(session *app.Stream, span time.Duration) {
 			continue
 		}
 
-		// The first output is the vehicles' boxes, one element for each vehicle.
+		// The first output is the list of vehicles' boxes.
 		_ = answer.Outputs[0]
 		answer.Release()
 	}

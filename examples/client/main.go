@@ -1,5 +1,5 @@
-// Command client asks a scheduler elsewhere ("downbeat serve -models examples/models -emulate 1" on this host) for some inferences at once, and says what
-// each ended in.
+// Command client sends several concurrent inferences to a scheduler in another process (start one on this host with
+// "downbeat serve -models examples/models -emulate 1") and prints how each ended.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run(scheduler, model string, deadline time.Duration, n int) error {
 		return err
 	}
 
-	// One registered buffer for each request under way; a program keeps them for later requests.
+	// Use one registered buffer per request under way; a program reuses them for later requests.
 	calls := make([]frontend.Call, n)
 	for i := range calls {
 		input, err := client.NewInput(model)
@@ -58,7 +58,7 @@ func run(scheduler, model string, deadline time.Duration, n int) error {
 	return nil
 }
 
-// describeEnd says what a request ended in, as a program would decide by it.
+// describeEnd shows how a program distinguishes the ends of a request.
 func describeEnd(c *frontend.Call) string {
 	switch {
 	case c.Err == nil:

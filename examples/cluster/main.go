@@ -1,6 +1,5 @@
-// Command cluster is a deployment of three processes on one host: it starts itself as a scheduler and as a backend, and
-// asks as a client. Across hosts only the addresses differ, and a secret and certificates are demanded
-// (docs/DEPLOYMENT.md).
+// Command cluster is a deployment of three processes on one host: it starts itself as a scheduler and as a backend,
+// and sends requests as a client. Across hosts, set other addresses, a secret and certificates (docs/DEPLOYMENT.md).
 package main
 
 import (
@@ -46,7 +45,7 @@ func main() {
 	}
 }
 
-// serveRole runs one part until it is told to stop, and says where it listens.
+// serveRole runs one part until it is interrupted, and prints its address.
 func serveRole(ctx context.Context, config downbeat.Config) error {
 	system, err := downbeat.Start(ctx, config)
 	if err != nil {
@@ -96,7 +95,8 @@ func sendThrough(ctx context.Context, models string) error {
 	return nil
 }
 
-// startRole runs this program in another role, and returns the line that it prints and what stops it.
+// startRole runs this program in another role. It returns the first line that the process prints and a function that
+// stops it.
 func startRole(args ...string) (line string, stop func(), err error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command embed has a scheduler, a backend and a client in its own process, and asks for one inference.
+// Command embed runs a scheduler, a backend and a client in its own process, and sends one inference.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 func run(models string, deadline time.Duration) error {
 	config := downbeat.Default()
 	config.Models = models
-	config.Emulate = 1 // an emulated GPU, so that this needs neither a GPU nor ONNX Runtime
+	config.Emulate = 1 // an emulated GPU, so that the example needs neither a GPU nor ONNX Runtime
 	system, err := downbeat.Start(context.Background(), config)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func run(models string, deadline time.Duration) error {
 		return err
 	}
 
-	// The context's deadline is the request's.
+	// The context's deadline is the request's deadline.
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	result, err := client.Infer(ctx, "classifier", input)

@@ -1,5 +1,5 @@
-// Command ownmodel serves an ONNX file of one's own: it lays out a model repository around it, starts a system, and asks
-// the model once with zeros. It needs ONNX Runtime: set ORT_LIB, or run "make ort" in the repository first.
+// Command ownmodel serves your own ONNX file: it creates a model repository for it, starts a system, and runs the
+// model once on zeros. It needs ONNX Runtime: set ORT_LIB, or run "make ort" in the repository first.
 package main
 
 import (
@@ -31,7 +31,7 @@ func run(file string, slo time.Duration) error {
 	}
 	defer os.RemoveAll(dir)
 
-	// ℓ(b) of a model that this host has never measured is measured now, which takes some seconds.
+	// Start measures ℓ(b) of a model that this host has never measured, which takes some seconds.
 	config := downbeat.Default()
 	config.Models, config.Log = dir, os.Stderr
 	system, err := downbeat.Start(context.Background(), config)
@@ -65,8 +65,8 @@ func run(file string, slo time.Duration) error {
 	return nil
 }
 
-// writeRepository makes a repository of one model, as Triton lays it out. What config.pbtxt leaves out, such as the
-// tensors, is read from the ONNX file.
+// writeRepository creates a repository with one model, in Triton's layout. Downbeat reads everything that
+// config.pbtxt leaves out, such as the tensors, from the ONNX file.
 func writeRepository(file string, slo time.Duration) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command preprocess prepares its input while the request already queues: the scheduler waits for a batch to gather
-// anyway, and the time of preprocessing is hidden in that wait. Its server runs in the same process.
+// Command preprocess prepares its input while the request is already queued: the scheduler waits for a batch to form,
+// and that wait hides the time of preprocessing. Its server runs in the same process.
 package main
 
 import (
@@ -71,7 +71,7 @@ func timeRequest(client *frontend.Client, name string, overlap bool) (time.Durat
 	return time.Since(arrived), nil
 }
 
-// decode stands for what a program does to an image: 20 ms of work.
+// decode simulates a program's image decoding: 20 ms of work.
 func decode(pixels []byte) error {
 	for begin := time.Now(); time.Since(begin) < 20*time.Millisecond; {
 		for i := range pixels {
