@@ -22,8 +22,8 @@ func newIDWindow(number, window uint32) idWindow {
 	return idWindow{number: number, shift: uint8(bits.TrailingZeros32(window)), tags: make([]uint16, window)}
 }
 
-// entry returns an id's entry, 0 if it is unused, and the id's tag, never 0.
-func (s *idWindow) entry(id uint64) (entry *uint16, tag uint16) {
+// findEntry returns an id's entry, 0 if it is unused, and the id's tag, never 0.
+func (s *idWindow) findEntry(id uint64) (entry *uint16, tag uint16) {
 	return &s.tags[id&uint64(len(s.tags)-1)], uint16(id>>(s.shift&63)*0x9E3779B97F4A7C15>>48) | 1
 }
 

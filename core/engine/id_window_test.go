@@ -64,11 +64,11 @@ func TestTagsAlike(t *testing.T) {
 	f := s.frontend()
 	window := newIDWindow(1, wire.WindowDefault)
 	one := uint64(5)
-	_, tag := window.entry(one)
+	_, tag := window.findEntry(one)
 	two := one
 	for m := tag + 1; m != tag; {
 		two += wire.WindowDefault
-		_, m = window.entry(two)
+		_, m = window.findEntry(two)
 	}
 	f.ask(one, "m", 50*ms)
 	f.ask(two, "m", 50*ms)

@@ -47,7 +47,7 @@ type partition struct {
 // accept queues one request, or returns the reason for refusing it.
 func (p *partition) accept(now sched.Time, s *idWindow, m *wire.Submit) model.Reason {
 	// An id that is queued already is the same request sent twice: the first one's answer stands.
-	entry, tag := s.entry(m.ID)
+	entry, tag := s.findEntry(m.ID)
 	if *entry == tag && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
 		p.duplicates++
 		return duplicate

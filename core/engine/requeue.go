@@ -43,7 +43,7 @@ func (p *partition) requeueRequest(e *Engine, t *turn, f *flight, k int) {
 		p.refuseRequest(t, &r, model.Canceled) // its session is gone
 		return
 	}
-	entry, tag := s.entry(uint64(r.ID))
+	entry, tag := s.findEntry(uint64(r.ID))
 	switch {
 	case *entry != tag: // a later request has overwritten the tag: its answer stands
 	case p.live == p.liveMax:

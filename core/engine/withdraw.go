@@ -41,7 +41,7 @@ func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
 	r := sched.Request{ID: sched.RequestID(m.ID), Origin: front, Model: sched.ModelID(m.Model)}
 
 	// The tag avoids most searches. It may belong to another id, so the queue decides.
-	if entry, tag := s.entry(m.ID); *entry == tag && p.s.Cancel(t.now, r.Model, r.ID, front) {
+	if entry, tag := s.findEntry(m.ID); *entry == tag && p.s.Cancel(t.now, r.Model, r.ID, front) {
 		p.end(t, &r, model.Canceled)
 	}
 }

@@ -37,13 +37,13 @@ var engineNumbers = map[string]string{
 
 	// Bits and units of messages and tables.
 	"commandVersion": "of the protocol", "stepBits": "of a step's number", "wireID": "bits of a batch's number",
-	"nextGen": "bits of a generation", "Done": "bits of a batch's number", "Submit": "bits of a word", "seat": "a hash of an id",
+	"nextGen": "bits of a generation", "Done": "bits of a batch's number", "Submit": "bits of a word", "findEntry": "a hash of an id",
 	"microsecond": "a request's deadline on the wire", "sleeper": "bytes that the kernel reads", "open": "the same", "sleep": "the same",
 	"percentiles": "permille",
 
 	// What operators are told.
 	"markEvery": "spans of explanations", "marksKept": "the same", "lately": "the same", "lastMinute": "the same",
-	"explainVariants": "milliseconds", "explainSpare": "milliseconds", "whyLeftOut": "digits", "noteWhatWas": "seconds",
+	"explainVariants": "milliseconds", "explainSpare": "milliseconds", "whyLeftOut": "digits", "recordPaid": "seconds",
 }
 
 // engineJudges lists the functions of core/engine that compare numbers with a fraction, and why: they check what comes from
