@@ -44,7 +44,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 		switch {
 		case err == nil:
 			c.Models = append(c.Models, models...)
-		case errors.Is(err, ort.ErrMissing): // said once, below or in the log
+		case errors.Is(err, ort.ErrMissing): // logged once, below or by the caller
 		case ctx.Err() != nil:
 			return c, err
 		default:
@@ -53,7 +53,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 		}
 	}
 
-	// With commands or polling, models may come later; without, a backend without models is a mistake.
+	// With commands or polling, models may come later; otherwise a backend without models is a mistake.
 	c.MayBeEmpty = o.Control != ControlNone
 	switch {
 	case len(c.Models) == 0 && c.MayBeEmpty:
@@ -80,14 +80,14 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	return c, err
 }
 
-// modelDirectories are the repositories that Models names.
+// modelDirectories returns the repositories in Models.
 func (o *Options) modelDirectories() []string { return strings.Split(o.Models, ",") }
 
-// openRepository reads the repositories that a list with commas names.
+// openRepository opens the repositories in a list separated by commas.
 func openRepository(list string, strict bool) (*repo.Repository, error) {
 	o := repo.Options{Graph: onnx.Signature}
 
-	// Without a graph to look at, nothing completes a config.pbtxt.
+	// Without a graph reader, nothing completes a config.pbtxt.
 	if strict {
 		o.Graph = nil
 	}
@@ -95,7 +95,7 @@ func openRepository(list string, strict bool) (*repo.Repository, error) {
 	return repo.OpenAll(strings.Split(list, ","), o)
 }
 
-// leaveUnloaded takes the models from r that are not to be loaded at start.
+// leaveUnloaded removes from r the models that are not loaded at start.
 func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	all := slices.Contains(o.Load, "*")
 	if o.Control != ControlExplicit || all && len(o.without) == 0 {
@@ -107,7 +107,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 
 	names := r.Names()
 
-	// What is wrong with a model that is not wanted is told when a command asks for it.
+	// Errors of an unwanted model are reported when a command asks for it.
 	c.failed = slices.DeleteFunc(c.failed, func(m model.Info) bool { return !wanted(m.Name) })
 	for _, e := range r.Errors {
 		names = append(names, e.Model)
@@ -120,7 +120,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	}
 	r.Models = slices.DeleteFunc(r.Models, func(m repo.Model) bool { return !wanted(m.Name) })
 
-	// A name that was asked for and is not there is told as a failure, not left out in silence.
+	// A requested model that does not exist is a failure, not a silent omission.
 	for _, name := range o.Load {
 		if name != "*" && !slices.Contains(names, name) && !slices.Contains(o.without, name) {
 			o.Logger.Error("model left out", "model", name, "err", repo.ErrNotFound)
@@ -129,7 +129,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	}
 }
 
-// warnOfConfigs tells of every field of a model's configuration that is read and not honoured, once a model.
+// warnOfConfigs logs the fields of models' configurations that are read but not honoured, once per model.
 func (o *Options) warnOfConfigs(r *repo.Repository) {
 	for i := range r.Models {
 		if i > 0 && r.Models[i].Config == r.Models[i-1].Config {
@@ -145,11 +145,11 @@ func (o *Options) warnOf(m *repo.Model) {
 	}
 }
 
-// cutReason cuts a reason to what the repository's index may say.
+// cutReason cuts a reason to the limit of the repository's index.
 func cutReason(why string) string {
 	reason := strings.ToValidUTF8(why, "?")
 
-	// A cut may split a character, whose rest is dropped; what replaces bytes may be longer than they were.
+	// A cut may split a character; its replacement may be longer than the removed bytes.
 	for len(reason) > model.LabelBytesMax {
 		reason = strings.ToValidUTF8(reason[:model.LabelBytesMax-len("…")], "") + "…"
 	}
@@ -157,10 +157,10 @@ func cutReason(why string) string {
 	return reason
 }
 
-// loadLibrary loads ONNX Runtime if a model of the repository needs it. Without it, emulated models are
-// served, and real ones that are to be emulated by a stored profile.
+// loadLibrary loads ONNX Runtime if a model of the repository needs it. Without it, only emulated models are served,
+// and real ones that are emulated by a stored profile.
 func (o *Options) loadLibrary(r *repo.Repository) (*ort.Runtime, error) {
-	if o.Control != ControlNone { // models of any platform may come
+	if o.Control != ControlNone { // a later model may have any platform
 		return ort.Open(o.Library)
 	}
 	if !slices.ContainsFunc(r.Models, func(m repo.Model) bool { return m.Platform == repo.PlatformONNX }) {

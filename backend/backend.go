@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	drainPause = 30 * time.Second      // what the scheduler is told while draining
-	drainQuiet = 20 * time.Millisecond // for batches that are on their way
+	drainPause = 30 * time.Second      // sent to the scheduler while draining
+	drainQuiet = 20 * time.Millisecond // time for batches that are on their way
 )
 
-// Config says what a backend serves with what. Everything in it stays the caller's, but executors
-// are closed by Close.
+// Config is what a backend serves. The caller keeps ownership of everything in it, except the executors, which Close
+// closes.
 type Config struct {
 	Name       string // shown by the scheduler
 	SubCluster string
 	Token      string // of the scheduler
 	Models     []*device.Model
-	failed     []model.Info    // models that cannot be served, with the reason each
-	Loadable   []*device.Model // that are not loaded at start; the scheduler may ask for them
+	failed     []model.Info    // models that cannot be served, each with a reason
+	Loadable   []*device.Model // not loaded at start; the scheduler may ask for them
 	GPUs       []GPU
 	Node       *Node // the data plane
-	// Find reads a model from the repository: the versions that its policy serves, or the one that is asked for. May be nil.
+	// Find reads a model from the repository: the versions that its policy selects, or the requested one. May be nil.
 	Find func(ctx context.Context, name, version string) ([]*device.Model, error)
-	// MayBeEmpty lets a backend start that has nothing to serve yet.
+	// MayBeEmpty allows a backend to start without models.
 	MayBeEmpty bool
-	hostKind   string      // of executors on the processor, which all hosts have that run models alike; empty: not known
-	repository *repository // what commands are about; nil: they are refused
-	// Measure returns ℓ(b) of a loaded model, or checks the one that it has. Other models may be served between two
-	// calls of run. May be nil.
+	hostKind   string      // kind of executors on the processor, shared by all hosts that run models alike; empty: unknown
+	repository *repository // the target of commands; nil: they are refused
+	// Measure returns ℓ(b) of a loaded model, or checks its profile. Other models may be served between two calls of
+	// run. May be nil.
 	Measure func(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*Profile, error)
 	Logger  *slog.Logger
 }
@@ -50,13 +50,13 @@ type Config struct {
 // GPU is one GPU, emulated GPU or core of a backend.
 type GPU struct {
 	Name string // shown by the scheduler
-	// Executors run the models of this GPU, each model on the first that supports it. The first also says whether
-	// batches are submitted ahead.
+	// Executors run the models of this GPU, each model on the first that supports it. The first one also determines
+	// whether batches are submitted ahead.
 	Executors []device.Executor
 	Core      int // pin the executors' thread to this core; -1: do not pin
 }
 
-// Backend fetches, executes and replies.
+// Backend fetches the inputs of batches, executes them and replies.
 type Backend struct {
 	config     Config
 	log        *slog.Logger
@@ -65,41 +65,40 @@ type Backend struct {
 	peers      peers
 	holds      holds
 	epoch      time.Time
-	session    atomic.Uint64 // counts links lost: what an earlier one sent is not started any more
-	live       atomic.Int64  // orders that are not recycled
+	session    atomic.Uint64 // number of links lost: orders of earlier links are not started any more
+	live       atomic.Int64  // orders not recycled yet
 	draining   atomic.Bool
 	up         atomic.Bool   // the scheduler is connected
 	linked     chan struct{} // closed once link is set
 	link       control.BackendLink
-	stop       chan struct{} // ends the watchdog
+	stop       chan struct{} // closing it ends the watchdog
 	cancel     context.CancelFunc
 	wait       sync.WaitGroup
 	closing    sync.Once
-	refused    []wire.ItemFailure  // the link's goroutine's
+	refused    []wire.ItemFailure  // owned by the link's goroutine
 	placing    chan struct{}       // holds a token while a model is being loaded or unloaded
-	placements chan wire.Placement // that wait
-	lastPlan   atomic.Uint64       // number of the latest plan of which placements came; 0: of none
-	commands   chan struct{}       // holds a token for each command under way
+	placements chan wire.Placement // waiting placements
+	lastPlan   atomic.Uint64       // highest plan number of any placement; 0: none
+	commands   chan struct{}       // holds a token for each command in progress
 
 	mu      sync.Mutex
 	models  []entry             // by number; guarded by mu, entries are replaced and never changed
-	greeted []wire.BackendModel // what the hello said; guarded by mu
+	greeted []wire.BackendModel // the models of the hello; guarded by mu
 	spares  []*SpareWork        // by number; guarded by mu
 	lessons map[string]Learner  // by model; guarded by mu
-	learnt  string              // the model whose learnt version is being loaded; whoever is placing has it
+	learnt  string              // the model whose learnt version is being loaded; owned by the holder of placing
 
 	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 
 	spareLoops sync.WaitGroup
 
-	// Since models were loaded or unloaded by command, or by polling:
-	unserved []model.Info // what the scheduler was told of models that are not served; guarded by mu
-	renewed  bool         // later sessions open with another hello; guarded by mu
+	// State of loads and unloads by command or polling:
+	unserved []model.Info // the unserved models as reported to the scheduler; guarded by mu
+	renewed  bool         // later sessions need a new hello; guarded by mu
 }
 
-// New loads every model on every GPU and starts their goroutines. A model that cannot be loaded or
-// has no profile is left out with a line in the log. Without any model or GPU there is an error, and
-// nothing is left running.
+// New loads every model on every GPU and starts the goroutines. A model that cannot be loaded or has no profile is
+// left out and logged. Without any model or GPU it fails, and nothing is left running.
 func New(c Config) (*Backend, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -111,7 +110,7 @@ func New(c Config) (*Backend, error) {
 		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
 
-	// Nothing listens yet: what is loaded here is part of the hello.
+	// No link exists yet: models loaded here become part of the hello.
 	if err := b.loadAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -126,9 +125,9 @@ func New(c Config) (*Backend, error) {
 	return b, nil
 }
 
-// loadAll makes the GPUs and loads every model on each of them. A model that fails is left out.
+// loadAll opens the GPUs and loads every model on each of them. It leaves out models that fail.
 func (b *Backend) loadAll(ctx context.Context) error {
-	// Every slot holds the largest batch of any model, so that each batch fits into each slot.
+	// Every slot holds the largest batch of any model, so each batch fits each slot.
 	size := device.SlotBytes(b.config.Models)
 	for i, o := range b.config.GPUs {
 		g := newGPU(b, i, o)
@@ -143,10 +142,10 @@ func (b *Backend) loadAll(ctx context.Context) error {
 
 	var failed []error
 	for _, m := range b.config.Models {
-		// A model that is left out must not keep its number: numbers are indices of the hello's models.
+		// A model that is left out must not keep its number, because numbers are indices of the hello's models.
 		before := b.modelEntries()
 		switch err := b.loadEverywhere(ctx, b.numberOf(m), m); {
-		case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded): // told to stop while measuring
+		case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded): // interrupted while measuring
 			return err
 		case err != nil:
 			b.log.Error("model left out", "model", m.Name, "version", m.Version, "err", err)
@@ -170,7 +169,7 @@ func (b *Backend) loadAll(ctx context.Context) error {
 	return nil
 }
 
-// sayUnpinned warns of slots that the GPUs' copies are slow from.
+// sayUnpinned warns of slots that the GPUs copy from slowly.
 func (b *Backend) sayUnpinned() {
 	for _, g := range b.gpus {
 		if n := g.sumMemory().Unpinned; n > 0 {
@@ -180,14 +179,14 @@ func (b *Backend) sayUnpinned() {
 	}
 }
 
-// now is the backend's clock.
+// now returns the backend's clock.
 func (b *Backend) now() time.Duration { return time.Since(b.epoch) }
 
-// labelBytesMost is what the class names of all models may take: half of the one frame that a hello is.
+// labelBytesMost bounds the class names of all models to half of the one frame that a hello takes.
 const labelBytesMost = wire.FrameBytesMax / 2
 
-// limitLabels leaves out the class names that do not fit into a hello: classification then answers with
-// indices alone, where a hello too long would leave every model unserved.
+// limitLabels drops class names that do not fit into a hello. Classification then answers with indices alone; a hello
+// that is too long would leave every model unserved.
 func (b *Backend) limitLabels(models []wire.BackendModel) {
 	total := 0
 	for i := range models {
@@ -201,7 +200,7 @@ func (b *Backend) limitLabels(models []wire.BackendModel) {
 			if total += size; total > labelBytesMost {
 				b.log.Warn("class names left out: those of all models together are too long", "model", info.Name, "output", t.Name,
 					"bytes", size, "most", labelBytesMost)
-				info.Outputs = slices.Clone(info.Outputs) // the repository keeps its own
+				info.Outputs = slices.Clone(info.Outputs) // the repository keeps its own copy
 				info.Outputs[k].Labels = nil
 				total -= size
 			}
@@ -209,20 +208,20 @@ func (b *Backend) limitLabels(models []wire.BackendModel) {
 	}
 }
 
-// Ready tells whether batches can come and be run: the scheduler is connected, a GPU answers, and
-// nothing is being drained. It may be called from any goroutine.
+// Ready reports whether batches can arrive and run: the scheduler is connected, a GPU answers, and no drain is in
+// progress. It may be called from any goroutine.
 func (b *Backend) Ready() bool {
 	return b.up.Load() && !b.draining.Load() && slices.ContainsFunc(b.gpus, func(g *gpu) bool { return !g.isSick() && g.inRow.Load() < failingMin })
 }
 
-// Drain finishes what was accepted while the scheduler is told to send no more, and returns when
-// nothing is left or ctx ends. The link must be up; close it after.
+// Drain tells the scheduler to send no more, and returns when all accepted batches have ended or ctx ends. The link
+// must be up; close it afterwards.
 func (b *Backend) Drain(ctx context.Context) error {
 	b.draining.Store(true)
 	t := time.NewTicker(drainQuiet)
 	defer t.Stop()
 
-	// The scheduler may have sent a batch before it heard: two quiet looks in a row are the end.
+	// A batch may have been sent before the scheduler read the message: two quiet looks in a row mean the end.
 	for quiet := 0; quiet < 2; quiet++ {
 		select {
 		case <-ctx.Done():
@@ -236,13 +235,12 @@ func (b *Backend) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the goroutines, closes the executors and frees the slots. The link must be closed
-// before: no event may come any more. What was accepted is finished first; a GPU that hangs keeps
-// Close waiting until its executor gives it up.
+// Close ends the goroutines, closes the executors and frees the slots. The link must be closed before, so that no
+// event follows. Accepted batches finish first; a hanging GPU delays Close until its executor gives it up.
 func (b *Backend) Close() error {
 	var errs []error
 	b.closing.Do(func() {
-		// Commands and connecting end first, then the GPUs finish what they have.
+		// Commands and connecting end first, then the GPUs finish their batches.
 		b.cancel()
 		for _, g := range b.gpus {
 			g.stopLoops()
@@ -253,7 +251,7 @@ func (b *Backend) Close() error {
 		b.wait.Wait()
 		b.awaitSpare()
 		b.peers.wait.Wait()
-		for b.live.Load() > 0 { // reads that a frontend still answers; the data plane bounds them
+		for b.live.Load() > 0 { // reads in progress; the data plane bounds them
 			time.Sleep(time.Millisecond)
 		}
 
@@ -266,7 +264,7 @@ func (b *Backend) Close() error {
 			}
 		}
 
-		for _, o := range b.config.GPUs[len(b.gpus):] { // load has not come to them
+		for _, o := range b.config.GPUs[len(b.gpus):] { // loadAll did not reach these
 			errs = append(errs, closeExecutors(o.Executors))
 		}
 	})

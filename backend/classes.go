@@ -13,15 +13,15 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Models with variable dimensions or optional inputs are served in shape classes, each a model of its own that is laid out,
-// bound and measured like any other (docs/decisions/0225). A frontend asks for a class when the first request of it comes.
+// Models with variable dimensions or optional inputs are served in shape classes. Each class is laid out, bound and
+// measured like a model of its own (docs/decisions/0225). A frontend asks for a class at its first request.
 
-// standardSizes are tried for the open dimensions of a model without samples: it is loaded with the first that it runs on.
-// Networks over pictures shrink them, so that small ones may not do.
+// standardSizes are tried for the open dimensions of a model without samples: the model is loaded with the first size
+// that it runs on. Networks for pictures reduce the size, so small ones may fail.
 var standardSizes = []int64{1, 8, 16, 32, 64, 128, 224, 256, 512, 1024}
 
-// layoutAll prepares a model: as it is, or of one with shape classes the standard one, which stands for the model, and those
-// that it has samples of.
+// layoutAll prepares a model: as it is or, with shape classes, its standard class, which represents the model, and
+// the classes of its samples.
 func (o *Options) layoutAll(ctx context.Context, m *repo.Model, library *ort.Runtime) ([]*device.Model, error) {
 	if !m.HasClasses() {
 		closed, err := o.closeOutputs(m, library)
@@ -37,7 +37,7 @@ func (o *Options) layoutAll(ctx context.Context, m *repo.Model, library *ort.Run
 		return nil, fmt.Errorf("model_warmup has samples of %d shape classes: want at most %d (parameter shapes_max)", len(classes), most)
 	}
 
-	// The standard class comes first: by it the file is read and judged before anybody asks for another.
+	// The standard class comes first: it validates the file before anyone asks for another class.
 	var all []*device.Model
 	standard, err := o.standardClass(m, classes, library)
 	if err != nil {
@@ -59,7 +59,7 @@ func (o *Options) layoutAll(ctx context.Context, m *repo.Model, library *ort.Run
 	return all, nil
 }
 
-// standardClass is the class of the first sample, or else of the first standard size that the model runs on.
+// standardClass returns the class of the first sample, or of the first standard size that the model runs on.
 func (o *Options) standardClass(m *repo.Model, classes []string, library *ort.Runtime) (*repo.Model, error) {
 	if len(classes) > 0 {
 		return o.makeClass(m, classes[0], library)
@@ -76,7 +76,7 @@ func (o *Options) standardClass(m *repo.Model, classes []string, library *ort.Ru
 			return c, nil
 		}
 
-		// The first error is told: later ones are about sizes that nobody may mean.
+		// The first error is reported: later ones concern less usual sizes.
 		if first == nil {
 			first = err
 		}
@@ -93,7 +93,7 @@ func (o *Options) layoutClass(ctx context.Context, m *repo.Model, class string, 
 	return o.layoutModel(ctx, c, library)
 }
 
-// makeClass makes a shape class of a model, whose outputs' shapes a run tells.
+// makeClass makes a shape class of a model; a run determines its outputs' shapes.
 func (o *Options) makeClass(m *repo.Model, class string, library *ort.Runtime) (*repo.Model, error) {
 	c, err := m.Class(class, nil)
 	if err != nil {
@@ -108,7 +108,7 @@ func (o *Options) makeClass(m *repo.Model, class string, library *ort.Runtime) (
 
 // outputsOf returns m's outputs for the inputs of c.
 func (o *Options) outputsOf(m, c *repo.Model, class string, library *ort.Runtime) ([]model.Tensor, error) {
-	// A client's shape may be of any size: it is checked before memory is made for it.
+	// A client may send any shape: check it before allocating memory.
 	for k := range c.Inputs {
 		if err := c.Inputs[k].Check(); err != nil {
 			return nil, fmt.Errorf("input %w", err)
@@ -124,7 +124,7 @@ func (o *Options) outputsOf(m, c *repo.Model, class string, library *ort.Runtime
 	return library.ProbeOutputs(c)
 }
 
-// closeOutputs settles the outputs of a model of fixed inputs whose graph leaves their shapes open.
+// closeOutputs determines the outputs' shapes of a model with fixed inputs if its graph leaves them open.
 func (o *Options) closeOutputs(m *repo.Model, library *ort.Runtime) (*repo.Model, error) {
 	if !m.OpenOutputs() {
 		return m, nil
@@ -136,7 +136,7 @@ func (o *Options) closeOutputs(m *repo.Model, library *ort.Runtime) (*repo.Model
 	return m.WithOutputs(outputs)
 }
 
-// addClass loads one more shape class of a model that is loaded, for a command.
+// addClass loads one more shape class of a loaded model, for a command.
 func (b *Backend) addClass(ctx context.Context, c wire.ModelCommand) error {
 	if b.config.repository == nil {
 		return refusedCommand("this backend has no repository")
@@ -146,7 +146,7 @@ func (b *Backend) addClass(ctx context.Context, c wire.ModelCommand) error {
 	}
 	defer b.endPlacing()
 
-	// Backends without the model have nothing to do, which is no failure where others have it.
+	// A backend without the model has nothing to do, which is not a failure if others have it.
 	whole := b.loadedVersion(c.Model, c.Version)
 	if whole == nil {
 		return fmt.Errorf("model %q version %q is not loaded: %w", c.Model, c.Version, repo.ErrNotFound)
@@ -155,7 +155,7 @@ func (b *Backend) addClass(ctx context.Context, c wire.ModelCommand) error {
 		return refusedCommand("model %q has inputs of fixed dims that are always there", c.Model)
 	}
 
-	// Classes hold memory and were asked for by anybody: their number is the operator's to say.
+	// Classes take memory and any client can request one, so the operator limits their number.
 	version := model.ClassVersion(c.Version, c.Shape)
 	most := whole.Source.Config.ShapesMax
 	known, loaded := b.countClasses(c.Model, c.Version)
@@ -168,13 +168,13 @@ func (b *Backend) addClass(ctx context.Context, c wire.ModelCommand) error {
 		return refusedCommand("model %q: %d shape classes have been tried, the most: %s would be one more", c.Model, known, c.Shape)
 	}
 
-	// A class that fails is no failure of the model's: nobody is told but who asked.
+	// A failed class is not a failure of the model: only the client that asked is told.
 	err := b.loadNewest(ctx, c.Model, version)
 	b.config.repository.forgetVersion(c.Model, version)
 	return err
 }
 
-// loadedVersion returns a version of a model that every GPU has loaded, or nil.
+// loadedVersion returns a version of a model that is loaded on every GPU, or nil.
 func (b *Backend) loadedVersion(name, version string) *device.Model {
 	for i, e := range b.modelEntries() {
 		if e.model.Name == name && e.model.Version == version && b.loadedEverywhere(uint32(i)) {
@@ -184,11 +184,12 @@ func (b *Backend) loadedVersion(name, version string) *device.Model {
 	return nil
 }
 
-// triedClasses is how many times as many classes may be tried, since some are too slow or too large, as may be loaded:
-// each takes a number of the backend's for good.
+// triedClasses limits the classes that may be tried to this multiple of those that may be loaded, because some are
+// too slow or too large. Each takes a model number of the backend for good.
 const triedClasses = 4
 
-// countClasses is how many shape classes of a version have been tried, and how many of them are loaded somewhere.
+// countClasses returns how many shape classes of a version have been tried, and how many of them are loaded
+// somewhere.
 func (b *Backend) countClasses(name, version string) (known, loaded int) {
 	for i, e := range b.modelEntries() {
 		whole, class := model.SplitVersion(e.model.Version)
@@ -203,18 +204,18 @@ func (b *Backend) countClasses(name, version string) (known, loaded int) {
 	return known, loaded
 }
 
-// knowsVersion tells whether a version of a model has a number.
+// knowsVersion reports whether a version of a model has a number.
 func (b *Backend) knowsVersion(name, version string) bool {
 	return slices.ContainsFunc(b.modelEntries(), func(e entry) bool { return e.model.Name == name && e.model.Version == version })
 }
 
-// loadedSomewhere tells whether a GPU takes batches of a model.
+// loadedSomewhere reports whether some GPU takes batches of a model.
 func (b *Backend) loadedSomewhere(number uint32) bool {
 	return slices.ContainsFunc(b.gpus, func(g *gpu) bool { return g.routeOf(number) != nil })
 }
 
-// staysLoaded tells whether a version that a load of its model did not name is to stay: a class of one that was named, and
-// whose files are those that the class was made from.
+// staysLoaded reports whether a version that a load did not name stays loaded: it is a class of a named version, made
+// from the same files.
 func (e *entry) staysLoaded(named []*device.Model) bool {
 	whole, class := model.SplitVersion(e.model.Version)
 	return slices.ContainsFunc(named, func(n *device.Model) bool {
@@ -222,10 +223,11 @@ func (e *entry) staysLoaded(named []*device.Model) bool {
 	})
 }
 
-// carryClasses loads the shape classes of a model's versions for what a load of the model has put in their place: the same version
-// with other files, or the newest that was named where the version is to go. A class that cannot be had of it ends with what it is of.
+// carryClasses loads the shape classes of a model's versions for the versions that a load has put in their place: the
+// same version with new files, or the newest one if the version is removed. A class that cannot be loaded there ends
+// with its version.
 func (b *Backend) carryClasses(ctx context.Context, named []*device.Model) {
-	// The policy's versions come oldest first.
+	// The policy's versions are ordered from the oldest.
 	i := len(named) - 1
 	for i >= 0 && !named[i].Source.Standard {
 		i--
@@ -250,7 +252,7 @@ func (b *Backend) carryClasses(ctx context.Context, named []*device.Model) {
 	}
 }
 
-// carryClass loads a shape class of a version of a model, unless the version has as many as it may.
+// carryClass loads a shape class of a model's version, up to the version's limit.
 func (b *Backend) carryClass(ctx context.Context, name, version, class string) error {
 	whole, into := b.loadedVersion(name, version), model.ClassVersion(version, class)
 	if _, loaded := b.countClasses(name, version); whole != nil && loaded >= whole.Source.Config.ShapesMax && b.loadedVersion(name, into) == nil {
@@ -261,5 +263,5 @@ func (b *Backend) carryClass(ctx context.Context, name, version, class string) e
 	return err
 }
 
-// errNotClass is what an order to load a class of a model without classes ends with.
+// errNotClass is the error of an order to load a class of a model without classes.
 var errNotClass = errors.New("the model has no shape classes")

@@ -12,15 +12,15 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Commands of clients, which come through a gateway and the scheduler. Each is carried out on a goroutine of its own, one
-// at a time changes anything.
+// Clients' commands, which arrive through a gateway and the scheduler. Each runs on its own goroutine; one at a time
+// changes the loaded models.
 
 const (
-	commandsMax  = 64               // under way at a time
+	commandsMax  = 64               // in progress at a time
 	overrideMost = 10 * time.Second // to fetch a command's files
 )
 
-// Command takes commands from the scheduler. Link's goroutine.
+// Command takes commands from the scheduler. It runs on the link's goroutine.
 func (b events) Command(list []wire.ModelCommand) {
 	for _, c := range list {
 		from := b.peers.findPeer(c.Frontend)
@@ -36,7 +36,7 @@ func (b events) Command(list []wire.ModelCommand) {
 		b.wait.Add(1)
 		go func() {
 			defer b.wait.Done()
-			if b.awaitLink() == nil { // before: the scheduler must hear what changes, and of the change before its end
+			if b.awaitLink() == nil { // wait for the link: the scheduler must hear of changes, and before the command's end
 				return
 			}
 			err := b.carryCommand(b.peers.ctx, c, from)
@@ -49,14 +49,14 @@ func (b events) Command(list []wire.ModelCommand) {
 	}
 }
 
-// refusal is why a command is not carried out, whatever the model.
+// refusal is the reason for not carrying out a command, independent of the model.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
 func refusedCommand(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// answerCommand tells how a command ended.
+// answerCommand reports the result of a command.
 func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
 	a := wire.ModelAnswer{Number: c.Number}
 	var no *refusal
@@ -77,18 +77,18 @@ func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
 	}
 }
 
-// carryCommand does what a command asks for.
+// carryCommand carries out a command.
 func (b *Backend) carryCommand(ctx context.Context, c wire.ModelCommand, from *peer) error {
 	if c.Op == wire.TeachModel || c.Op == wire.RollBackModel {
 		return b.carryLesson(ctx, c, from)
 	}
 
-	// Requests of a shape that nobody has had yet are the model's own, whoever controls what is loaded.
+	// A new shape belongs to a request of the model, whatever the mode of model control.
 	if c.Op == wire.AddShape {
 		return b.addClass(ctx, c)
 	}
 
-	// Whether clients may load and unload is the operator's choice, as in Triton.
+	// As in Triton, the operator decides whether clients may load and unload.
 	r := b.config.repository
 	if r == nil || r.control != ControlExplicit {
 		mode := ControlNone
@@ -111,15 +111,15 @@ func (b *Backend) carryCommand(ctx context.Context, c wire.ModelCommand, from *p
 	return refusedCommand("command %v: not known here", c.Op)
 }
 
-// loadOverridden loads a model as an override says, or as its own files do if that is nil. After an error what was
-// loaded is served on, and loaded again as it was when asked for.
+// loadOverridden loads a model with an override, or from its own files if it is nil. After an error the loaded
+// versions keep serving, with the override that they had.
 func (b *Backend) loadOverridden(ctx context.Context, name string, o *override) error {
 	if err := b.beginPlacing(ctx); err != nil {
 		return errors.Join(err, o.discard())
 	}
 	defer b.endPlacing()
 
-	// The override is in force while the files are read, and taken back where the load fails.
+	// The override is in force while the files are read, and reverted if the load fails.
 	r := b.config.repository
 	before := r.replace(name, o)
 	r.forget(name)
@@ -136,7 +136,7 @@ func (b *Backend) loadOverridden(ctx context.Context, name string, o *override) 
 	return errors.Join(err, stale.discard())
 }
 
-// unloadForgotten unloads a model and what a command had put in the place of its files.
+// unloadForgotten unloads a model and removes its override.
 func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 	if err := b.beginPlacing(ctx); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 	r := b.config.repository
 	err := b.unloadVersions(ctx, name, "")
 
-	// A model that is not loaded is as the client wants it.
+	// A model that is not loaded is already as the client wants it.
 	if errors.Is(err, errNotLoaded) {
 		err = nil
 	}
@@ -159,15 +159,15 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 	return err
 }
 
-// keepCommanded notes on disk what a command has made of a model, before files that it had are removed. A disk that fails
-// undoes no load.
+// keepCommanded records the command's result on disk, before the model's previous files are removed. A failing disk
+// does not undo the load.
 func (b *Backend) keepCommanded(name string, loaded bool, o *override) {
 	if err := b.config.repository.commanded.noteCommand(name, loaded, o); err != nil {
 		b.log.Error("what is loaded is not kept for the next start", "model", name, "err", err)
 	}
 }
 
-// fetchOverride reads what a command names in the memory of its frontend. Without a payload it is nil.
+// fetchOverride reads a command's files from the memory of its frontend; nil if there are none.
 func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *peer) (*override, error) {
 	n := int(c.Payload.Length)
 	if n == 0 {
@@ -177,7 +177,7 @@ func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *
 		return nil, errors.New("the frontend that has the files is not known")
 	}
 
-	// The files are read over the data plane, as inputs are: the scheduler never holds them.
+	// The files travel over the data plane, like inputs: the scheduler never holds them.
 	buffer, err := b.fetchPayload(ctx, c, from)
 	if err != nil {
 		return nil, fmt.Errorf("files: %w", err)
@@ -186,7 +186,7 @@ func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *
 	return newOverride(b.config.repository.commanded.dir, c.Model, buffer.Bytes()[:n])
 }
 
-// awaitConnection returns the frontend's connection once it is there.
+// awaitConnection returns the frontend's connection once it is open.
 func (f *peer) awaitConnection(ctx context.Context) (*rdma.Peer, error) {
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
@@ -195,7 +195,7 @@ func (f *peer) awaitConnection(ctx context.Context) (*rdma.Peer, error) {
 			return c, nil
 		}
 
-		// A failed attempt is made again after a pause, within the caller's time.
+		// After a failed attempt, retry after a pause until ctx ends.
 		f.mu.Lock()
 		if time.Since(f.tried) > connectPause {
 			f.startConnecting()
@@ -209,7 +209,7 @@ func (f *peer) awaitConnection(ctx context.Context) (*rdma.Peer, error) {
 	}
 }
 
-// tellUnserved tells which models of the repository are not served, and renews what later sessions open with.
+// tellUnserved reports the models that are not served, and renews the hello of later sessions.
 func (b *Backend) tellUnserved() {
 	r, l := b.config.repository, b.linkNow()
 	if r == nil || l == nil {
@@ -226,7 +226,7 @@ func (b *Backend) tellUnserved() {
 	}
 }
 
-// loadedEverywhere tells whether every GPU takes batches of a model.
+// loadedEverywhere reports whether every GPU takes batches of a model.
 func (b *Backend) loadedEverywhere(number uint32) bool {
 	for _, g := range b.gpus {
 		if g.routeOf(number) == nil {

@@ -8,15 +8,15 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// A composed input begins with a table of where each of the model's inputs lies: in the frontend's buffer, or with the backend
-// that has computed it, from which it is read one-sidedly. An order with such inputs reads their tables first, together, and
-// plans its reads when the last has come (decision 0210).
+// A composed input starts with a table that locates each of the model's inputs: in the frontend's buffer, or on the
+// backend that computed it, where it is read one-sidedly. An order with such inputs first reads all their tables, and
+// plans the other reads when the last table has arrived (decision 0210).
 
 // part is one input tensor of a composed input.
 type part struct {
 	tensor       int
-	row          int   // of slot
-	source       *peer // nil: nobody
+	row          int   // row of slot
+	source       *peer // nil: unreadable
 	at           model.Descriptor
 	group        *group
 	lost, silent bool // written before group.over
@@ -26,7 +26,7 @@ type part struct {
 func (o *order) fetchTables() {
 	o.posted = o.gpu.backend.now()
 
-	// Every composed item has a place for its table, also one that cannot be read: so a table is found by counting.
+	// Every composed item has a place for its table, even an unreadable one, so counting finds a table.
 	size, n := wire.ComposedBytes(len(o.model.Inputs)), 0
 
 	for i := range o.items {
@@ -43,7 +43,7 @@ func (o *order) fetchTables() {
 	}
 	o.tables = tables
 
-	// Reads of one frontend go together, as those of inputs do. Each item's table has its place, in the items' order.
+	// Tables of one frontend are read together, as inputs are. The places follow the order of the items.
 	for i := range o.items {
 		if o.hasTable(&o.items[i]) && o.items[i].group == nil {
 			o.planTables(i)
@@ -57,17 +57,17 @@ func (o *order) fetchTables() {
 	o.noteTables()
 }
 
-// hasTable says whether the table of an item can be read.
+// hasTable reports whether the table of an item can be read.
 func (o *order) hasTable(it *item) bool {
 	return it.composed && it.source != nil && !o.model.Varies && int(it.input.Length) >= wire.ComposedBytes(len(o.model.Inputs))
 }
 
-// planTables makes the group of the tables that lie with the source of items[first].
+// planTables makes the group of the tables on the source of items[first].
 func (o *order) planTables(first int) {
 	g := o.addGroup(o.items[first].source)
 	g.tables = true
 
-	// Items before first were looked at, but their places count.
+	// Items before first are planned already, but their places count.
 	size, place := wire.ComposedBytes(len(o.model.Inputs)), 0
 
 	for i := range o.items {
@@ -86,7 +86,7 @@ func (o *order) planTables(first int) {
 	g.to = len(o.reads)
 }
 
-// noteTables takes one off tablesDue; the last one has the inputs read.
+// noteTables decrements tablesDue; the last call posts the reads of inputs.
 func (o *order) noteTables() {
 	if o.tablesDue.Add(-1) != 0 {
 		return
@@ -110,14 +110,14 @@ func (o *order) noteTables() {
 			continue
 		}
 
-		// Bits of outputs that the model does not have mean nothing.
+		// Ignore bits of outputs that the model does not have.
 		it.hold, it.lease = c.Hold&(1<<len(o.model.Outputs)-1), time.Duration(c.Lease)*time.Millisecond
 		o.addParts(i, c.Parts)
 	}
 	o.tables.Free()
 	o.tables = nil
 
-	// The memory of the groups and reads of the tables is the inputs' now.
+	// The inputs reuse the memory of the tables' groups and reads.
 	for i := range o.items {
 		o.items[i].group = nil
 	}
@@ -125,7 +125,7 @@ func (o *order) noteTables() {
 	o.postReads()
 }
 
-// addParts takes up where an item's inputs lie.
+// addParts records where an item's inputs lie.
 func (o *order) addParts(row int, all []model.Descriptor) {
 	it := &o.items[row]
 	it.from = int32(len(o.parts))
@@ -142,21 +142,21 @@ func (o *order) addParts(row int, all []model.Descriptor) {
 		}
 
 		if int(p.at.Length) != o.model.Inputs[k].Bytes {
-			p.source = nil // nothing that could be read would fit
+			p.source = nil // no valid length, so nothing to read
 		}
 		o.parts = append(o.parts, p)
 	}
 	it.to = int32(len(o.parts))
 }
 
-// planParts makes the groups of the parts of composed inputs, one for each node that some lie with.
+// planParts makes the groups of the parts of composed inputs, one per node.
 func (o *order) planParts() {
 	for first := range o.parts {
 		if p := &o.parts[first]; p.group != nil || p.source == nil {
 			continue
 		}
 
-		// All that one node has goes in one chain, whichever rows it belongs to.
+		// All parts of one node are read in one chain, whatever their rows.
 		g := o.addGroup(o.parts[first].source)
 		g.parts = true
 		for i := first; i < len(o.parts); i++ {
@@ -174,7 +174,7 @@ func (o *order) planParts() {
 
 // arePartsThere reports whether every part of an item has arrived.
 func (o *order) arePartsThere(it *item) bool {
-	// What a group has lost is final once it is over.
+	// A group's losses are final once it is over.
 	for i := it.from; i < it.to; i++ {
 		if p := &o.parts[i]; p.group == nil || !p.group.over.Load() || p.lost {
 			return false
@@ -184,7 +184,8 @@ func (o *order) arePartsThere(it *item) bool {
 	return it.to > it.from
 }
 
-// isPartUnreached says whether a composed item failed because some node could not be read from here, or not in time.
+// isPartUnreached reports whether a composed item failed because some node could not be read from here, or not in
+// time.
 func (o *order) isPartUnreached(it *item) bool {
 	for i := it.from; i < it.to; i++ {
 		p := &o.parts[i]

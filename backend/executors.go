@@ -9,14 +9,14 @@ import (
 	"downbeat.dev/backend/ort"
 )
 
-// makeExecutors makes the executors of each core, GPU or emulated GPU. Every one can run every model.
+// makeExecutors opens the executors of each core, GPU or emulated GPU. Each can run every model.
 func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 	if o.GPUs {
 		return o.onGPUs(library)
 	}
 	var all []GPU
 
-	// An emulated GPU stands for all executors of a host.
+	// One emulated GPU replaces all executors of a host.
 	n := o.Executors
 	if o.Emulate > 0 {
 		n = o.Emulate
@@ -33,7 +33,7 @@ func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 	return all, nil
 }
 
-// openHost makes an emulated GPU for all models, or a core that runs real ones on ONNX Runtime.
+// openHost opens an emulated GPU for all models, or a core that runs real ones on ONNX Runtime.
 func (o *Options) openHost(i int, library *ort.Runtime) (GPU, error) {
 	name := fmt.Sprintf("emulated %d", i)
 	options := emu.Options{Device: name}
@@ -54,7 +54,7 @@ func (o *Options) openHost(i int, library *ort.Runtime) (GPU, error) {
 		options.Beside = true
 	}
 
-	// It comes last: a model goes to the first executor that supports it.
+	// The emulated one comes last: a model uses the first executor that supports it.
 	emulated, err := emu.Open(options)
 	if err != nil {
 		return g, errors.Join(err, closeExecutors(g.Executors))

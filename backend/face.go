@@ -12,37 +12,37 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Names under which this package shows what a program hands from one part to another, and need not look into.
+// Names for types of other packages that a program passes from one part to another without looking inside.
 type (
-	// Node is the data plane, and DataPlane how it is opened.
+	// Node is the data plane, and DataPlane its configuration.
 	Node      = rdma.Node
 	DataPlane = rdma.Config
-	// LinkStats is what the kernel sees of the data plane's links.
+	// LinkStats is the kernel's view of the data plane's links.
 	LinkStats = rdma.LinkStats
-	// Hello is what the scheduler is told of the backend when a session opens.
+	// Hello is the backend's description, sent to the scheduler when a session opens.
 	Hello = wire.BackendHello
-	// Descriptor names a payload and where it lies.
+	// Descriptor locates a payload.
 	Descriptor = model.Descriptor
-	// Profile is ℓ(b): how long batches take, by size.
+	// Profile is ℓ(b), the latency of batches by size.
 	Profile = profile.Profile
 )
 
 const reasonCount = model.ReasonCount
 
-// events is the backend as its link with the scheduler sees it (control.BackendEvents).
+// events implements control.BackendEvents: the backend as its link sees it.
 type events struct{ *Backend }
 
-// Connection says where the scheduler is.
+// Connection locates the scheduler.
 type Connection struct {
-	Scheduler string      // host:port, several with commas between them, or an address within this process
+	Scheduler string      // host:port, several separated by commas, or an address within this process
 	Token     string      // the secret that all parts share
 	TLS       *tls.Config // for the session
-	Patient   bool        // a scheduler that is not reached until the context ends is no error: it is tried on
+	Patient   bool        // if no scheduler answers until the context ends, keep trying instead of failing
 	Logger    *slog.Logger
 }
 
-// Connect opens the session with the scheduler, once: from here on batches come. It tries until the session is open or ctx
-// ends (ten seconds without a deadline). The caller must call close before Close.
+// Connect opens the session with the scheduler; call it once. From here on batches arrive. It tries until the session
+// is open or ctx ends (after ten seconds without a deadline). The caller must call close before Close.
 func (b *Backend) Connect(ctx context.Context, c Connection) (close func() error, err error) {
 	link, err := control.DialBackend(ctx, control.DialOptions{Addr: c.Scheduler, Token: c.Token, TLS: c.TLS, Patient: c.Patient, Logger: c.Logger}, b.Hello(), events{b})
 	if err != nil {

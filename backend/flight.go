@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// serveAhead is one of the goroutines of a GPU that takes a batch while another runs. Each goes with an order
-// from its turn to its reply; one at a time decides about the next.
+// serveAhead is a goroutine of a GPU that accepts a batch while another runs; a GPU has several. Each handles an
+// order from its turn to its reply; one at a time decides about the next.
 func (g *gpu) serveAhead() {
 	defer g.wait.Done()
 	patience := time.NewTimer(time.Hour)
@@ -27,14 +27,14 @@ func (g *gpu) serveAhead() {
 			err = g.submitOrder(o)
 		}
 
-		// From here on another goroutine decides about the next batch, while this one's runs.
+		// From here on another goroutine may decide about the next batch, while this one runs.
 		g.endDeciding()
 
-		// The executor runs batches in their order: this one's result comes when all before have ended.
+		// The executor runs batches in order: the result comes when all earlier ones have ended.
 		if runs && err == nil {
 			<-o.lead
 			err = o.route.executor.Wait(o.asBatch())
-			if err != nil && o.route.can.OnHost { // it runs here, whatever the GPU does meanwhile
+			if err != nil && o.route.can.OnHost { // it runs on the processor, whatever the state of the GPU
 				err = g.isolateRows(o, err)
 			}
 		}
@@ -48,9 +48,9 @@ func (g *gpu) serveAhead() {
 	}
 }
 
-// awaitTurn waits until it is time to decide about an order. While a batch runs that is when all its reads have ended
-// and its deadlines leave that one the time that it may take; else what it has and whether it can run is better
-// decided when the GPU is free.
+// awaitTurn waits for the time to decide about an order. While a batch runs, that is when all reads of the order have
+// ended and its deadlines allow the running batch its usual time. Otherwise the decision is better made when the GPU
+// is free.
 func (g *gpu) awaitTurn(o *order) {
 	for !g.isSick() {
 		g.mu.Lock()
@@ -66,19 +66,19 @@ func (g *gpu) awaitTurn(o *order) {
 	}
 }
 
-// submitOrder hands an order to the executor, or when that has no room beside the others, once they have ended.
+// submitOrder passes an order to the executor, or waits for the other batches to end if that has no room.
 func (g *gpu) submitOrder(o *order) error {
 	g.noteLaunch(o)
 	err := o.route.executor.Submit(o.asBatch())
 	if errors.Is(err, device.ErrBusy) {
 		<-o.lead
-		o.lead <- struct{}{} // for Wait
+		o.lead <- struct{}{} // makes Wait return
 		err = o.route.executor.Submit(o.asBatch())
 	}
 	return err
 }
 
-// executeOrder runs the batch. It reports whether the watchdog answered it meanwhile.
+// executeOrder runs the batch. It reports whether the watchdog has answered it meanwhile.
 func (g *gpu) executeOrder(o *order) (answered bool) {
 	g.noteLaunch(o)
 	err := device.Execute(o.route.executor, o.asBatch())
@@ -88,12 +88,12 @@ func (g *gpu) executeOrder(o *order) (answered bool) {
 	return g.landOrder(o, err)
 }
 
-// asBatch is the order as the executor takes it.
+// asBatch returns the order as the executor takes it.
 func (o *order) asBatch() device.Batch {
 	return device.Batch{Model: o.model, Slot: o.run, Rows: o.rows}
 }
 
-// noteLaunch notes that an order is about to be the executor's.
+// noteLaunch records that an order is about to go to the executor.
 func (g *gpu) noteLaunch(o *order) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,12 +106,12 @@ func (g *gpu) noteLaunch(o *order) {
 	}
 }
 
-// leadFlying begins the time of the first of flying. g.mu is held.
+// leadFlying starts the time of the first of flying. g.mu is held.
 func (g *gpu) leadFlying(now time.Duration) {
 	o := g.flying[0]
 	l := o.model.Profile.Exec(o.rows)
 
-	// A batch's time to hang runs from when it leads, since those before it took theirs.
+	// A batch counts as hanging from when it leads: earlier ones took the time before.
 	g.dueBy = now + limits.Backend(l)
 	if len(g.flying) == 1 {
 		g.freeAt = now + l
@@ -119,19 +119,19 @@ func (g *gpu) leadFlying(now time.Duration) {
 	o.lead <- struct{}{}
 }
 
-// noteOff notes that an order is not the executor's any more. It reports whether the watchdog answered it
-// meanwhile; if so the caller still holds one claim on it.
+// noteOff records that an order has left the executor. It reports whether the watchdog has answered it meanwhile; if
+// so the caller still holds one claim on it.
 func (g *gpu) noteOff(o *order, now time.Duration) (answered bool) {
 	g.mu.Lock()
 	i := slices.Index(g.flying, o)
 	g.flying = slices.Delete(g.flying, i, i+1)
 	if answered = o.answered; !answered {
-		o.began = max(o.began, g.landed) // behind another it began when that one had ended
+		o.began = max(o.began, g.landed) // it began when the one before it ended
 	}
 
-	// An order that was refused takes its planned time with it; else the next one leads.
+	// A refused order takes its planned time with it; otherwise the next one leads.
 	switch {
-	case i > 0: // refused, while the one before runs
+	case i > 0: // refused while the one before runs
 		g.freeAt -= o.model.Profile.Exec(o.rows)
 	case len(g.flying) > 0:
 		g.leadFlying(now)
@@ -145,15 +145,15 @@ func (g *gpu) noteOff(o *order, now time.Duration) (answered bool) {
 	return answered
 }
 
-// landOrder ends an execution with its result. It reports whether the watchdog answered the order meanwhile.
+// landOrder ends an execution with its result. It reports whether the watchdog has answered the order meanwhile.
 func (g *gpu) landOrder(o *order, err error) (answered bool) {
 	b, now := g.backend, g.backend.now()
 	lost := errors.Is(err, device.ErrLost)
-	if lost && !g.lost.Swap(true) { // before the watchdog's verdict goes: nothing may be sent here in between
+	if lost && !g.lost.Swap(true) { // before the watchdog's verdict is reset: nothing may be sent to this GPU in between
 		b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
 	}
 
-	// What the watchdog has answered is not answered again, however the execution ended.
+	// An order that the watchdog has answered is not answered again.
 	answered = g.noteOff(o, now)
 	if answered {
 		if g.hung.Swap(false) && !lost {
@@ -178,7 +178,7 @@ func (g *gpu) landOrder(o *order, err error) (answered bool) {
 		return answered
 	}
 
-	// A batch that a lost GPU had may run elsewhere; one that failed by itself would fail there, too.
+	// A batch of a lost GPU may run elsewhere; one that failed by itself would fail there too.
 	reason := model.ExecutionFailed
 	if lost {
 		reason = model.BackendLost
@@ -191,10 +191,10 @@ func (g *gpu) landOrder(o *order, err error) (answered bool) {
 	return answered
 }
 
-// failingMin is how many batches in a row must fail before their GPU counts as failing.
+// failingMin is how many consecutive batches must fail before their GPU counts as failing.
 const failingMin = 8
 
-// noteResult counts batches that fail in a row, and says so at first, now and then, and when they end.
+// noteResult counts consecutive failed batches, and logs the first, some of the following, and the end.
 func (g *gpu) noteResult(o *order, err error) {
 	// The usual case takes no lock.
 	if err == nil && g.inRow.Load() == 0 {
@@ -217,7 +217,7 @@ func (g *gpu) noteResult(o *order, err error) {
 	}
 }
 
-// putToken puts a token into c, which has room for one, if there is none.
+// putToken puts a token into c, of capacity one, unless it has one.
 func putToken(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -17,9 +17,9 @@ import (
 const (
 	ordersMax = limits.Orders
 	slotsEach = limits.Slots
-	startMax  = time.Minute           // no start is further ahead
-	budgetMax = time.Hour             // of a request; longer ones count as this
-	readMin   = 10 * time.Millisecond // that a read has, even where all deadlines are past
+	startMax  = time.Minute           // limit of a start's distance
+	budgetMax = time.Hour             // longer budgets count as this
+	readMin   = 10 * time.Millisecond // least time of a read, even if all deadlines have passed
 )
 
 // gpu is one GPU or core with its executors, slots, orders and goroutines.
@@ -27,7 +27,7 @@ type gpu struct {
 	backend   *Backend
 	number    uint32
 	name      string
-	core      int                      // to pin to, -1: none
+	core      int                      // to pin to; -1: none
 	executors []device.Executor        // a model runs on the first that supports it
 	ahead     bool                     // batches are submitted while others run
 	routes    atomic.Pointer[[]*route] // by the model's number; nil: not loaded here. Replaced by placements
@@ -39,28 +39,28 @@ type gpu struct {
 	hung      atomic.Bool  // a batch does not end
 	inRow     atomic.Int64 // batches that have failed since the last that did not
 
-	// One placement at a time has these.
-	slotBytes int // that every slot has at least
+	// Owned by one placement at a time.
+	slotBytes int // least size of every slot
 
 	mu       sync.Mutex
-	more     sync.Cond                     // of due, deciding, closed and steps
+	more     sync.Cond                     // for changes of due, deciding, closed and steps
 	slots    []*device.Slot                // free
 	orders   []*order                      // free
 	line     []*order                      // waiting for a slot, oldest first
 	due      []*order                      // accepted and not begun, in the scheduler's order
-	deciding bool                          // somebody has taken the first of due and not handed it to an executor yet, or is alone
-	steps    int                           // who wait to be alone
+	deciding bool                          // a goroutine has the first of due and has not passed it to an executor yet, or runs alone
+	steps    int                           // goroutines that wait to run alone
 	buffers  map[*device.Slot]*rdma.Buffer // the slots' memory; changed by one placement at a time
 	closed   bool
-	heldNow  int           // slots that are held: offer.go
+	heldNow  int           // slots that are held, see offer.go
 	heldMore int           // slots beyond slotsEach
-	growing  bool          // another one is being made, or could not be
-	flying   []*order      // handed to an executor, oldest first
+	growing  bool          // another slot is being made, or could not be
+	flying   []*order      // passed to an executor, oldest first
 	dueBy    time.Duration // when the first of flying counts as hanging
 	freeAt   time.Duration // when the last of flying should have ended
 	landed   time.Duration // when a batch has last ended
-	failSaid time.Time     // the last log line about batches that fail
-	unsaid   int           // such batches since
+	failSaid time.Time     // of the last log line about failing batches
+	unsaid   int           // failing batches since
 
 	counts counts
 }
@@ -70,10 +70,10 @@ func newGPU(b *Backend, number int, o GPU) *gpu {
 		sending: make(chan *order, ordersMax), freed: make(chan struct{}, 1), slotFreed: make(chan struct{}, 1), buffers: map[*device.Slot]*rdma.Buffer{}}
 	g.more.L = &g.mu
 	g.routes.Store(new([]*route))
-	// What is pinned runs its batches on the one goroutine that is.
+	// A pinned executor runs its batches on its one pinned goroutine.
 	g.ahead = o.Core < 0 && len(o.Executors) > 0 && o.Executors[0].Capabilities().Ahead
 
-	// All orders are made here: serving a batch allocates nothing.
+	// All orders are made here, so that serving allocates nothing.
 	for range ordersMax {
 		g.orders = append(g.orders, newOrder(g))
 	}
@@ -90,13 +90,13 @@ func (g *gpu) startLoops() {
 		go g.replyAll()
 		return
 	}
-	g.wait.Add(slotsEach) // so that somebody is there for each batch that has a slot
+	g.wait.Add(slotsEach) // one for each batch that has a slot
 	for range slotsEach {
 		go g.serveAhead()
 	}
 }
 
-// stopLoops lets the goroutines end when what was accepted has ended, and waits for them.
+// stopLoops waits for accepted orders and ends the goroutines.
 func (g *gpu) stopLoops() {
 	g.mu.Lock()
 	g.closed = true
@@ -105,8 +105,8 @@ func (g *gpu) stopLoops() {
 	g.wait.Wait()
 }
 
-// acceptBatch takes a batch over and starts to fetch it, if a slot is free. The link's goroutine only. It returns why not:
-// its model is not loaded here (any more), or the GPU has too many orders.
+// acceptBatch accepts a batch, and starts to fetch it if a slot is free. Only the link's goroutine calls it. The
+// error says why it is refused: its model is not loaded here (any more), or the GPU has too many orders.
 func (g *gpu) acceptBatch(e *wire.Execute, now time.Duration, session uint64) error {
 	o, err := g.newOrderFor(e, now, session)
 	if err == nil {
@@ -115,7 +115,7 @@ func (g *gpu) acceptBatch(e *wire.Execute, now time.Duration, session uint64) er
 	return err
 }
 
-// newOrderFor takes a batch over.
+// newOrderFor makes an order for a batch.
 func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*order, error) {
 	r := g.routeOf(e.Model)
 	if r == nil {
@@ -133,7 +133,7 @@ func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*
 		return nil, errOrders
 	}
 
-	// An unload waits until live is 0, so that it is counted under the lock that looked at leaving.
+	// An unload waits until live is 0, so it is incremented under the lock that read leaving.
 	r.live++
 	o := g.orders[n-1]
 	g.orders = g.orders[:n-1]
@@ -143,7 +143,7 @@ func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*
 	return o, nil
 }
 
-// startOrder fetches an order's inputs as soon as there is a slot, and has the GPU run it.
+// startOrder fetches an order's inputs as soon as there is a slot, and queues it for the GPU.
 func (g *gpu) startOrder(o *order) {
 	g.mu.Lock()
 	g.line = append(g.line, o)
@@ -151,18 +151,18 @@ func (g *gpu) startOrder(o *order) {
 	next := g.nextFetch()
 	g.mu.Unlock()
 
-	// Reads are posted without the lock, which the data plane's goroutines take when they end.
+	// Reads are posted without the lock, because their ends take it.
 	if next != nil {
 		next.fetchInputs()
 	}
 
 	g.mu.Lock()
-	g.due = append(g.due, o) // last, so that the GPU wakes up to rows that are there
+	g.due = append(g.due, o) // last, so that the GPU wakes to rows that are there
 	g.more.Signal()
 	g.mu.Unlock()
 }
 
-// Why an order is not accepted.
+// Reasons for refusing an order.
 var (
 	errNotLoaded = errors.New("the model is not loaded on this GPU")
 	errOrders    = fmt.Errorf("the GPU has %d batches", ordersMax)
@@ -181,7 +181,7 @@ func (g *gpu) nextFetch() *order {
 	return o
 }
 
-// freeSlots gives slots back and starts the fetches that waited for them.
+// freeSlots frees slots and starts the fetches that waited for them.
 func (g *gpu) freeSlots(a, b *device.Slot) {
 	g.mu.Lock()
 	if a != nil {
@@ -191,7 +191,7 @@ func (g *gpu) freeSlots(a, b *device.Slot) {
 		g.slots = append(g.slots, b)
 	}
 
-	// Two slots may have come free, and each lets one order read.
+	// Two slots may have become free, and each lets one order read.
 	first, second := g.nextFetch(), g.nextFetch()
 	g.mu.Unlock()
 	if first != nil {
@@ -203,13 +203,13 @@ func (g *gpu) freeSlots(a, b *device.Slot) {
 	putToken(g.slotFreed)
 }
 
-// recycleOrder takes back an order that nobody holds any more.
+// recycleOrder takes back an unused order.
 func (g *gpu) recycleOrder(o *order) {
 	o.recallRows()
 
-	// Once in the list the order may be another batch: its slots are noted before.
+	// Once in the list the order may become another batch: read its slots before.
 	slot, run := o.slot, o.run
-	if o.held { // and is given back by itself
+	if o.held { // freed by freeHeldSlot
 		if slot == run {
 			slot = nil
 		}
@@ -223,7 +223,7 @@ func (g *gpu) recycleOrder(o *order) {
 	g.backend.live.Add(-1)
 }
 
-// takeOrder returns the next order to decide about, once nobody else decides; nil at the end.
+// takeOrder returns the next order to decide about, once no other goroutine is deciding; nil at the end.
 func (g *gpu) takeOrder() *order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -246,13 +246,13 @@ func (g *gpu) takeFirst() *order {
 	return o
 }
 
-// endDeciding lets somebody else take the next order. It reports whether there is one.
+// endDeciding lets another goroutine take the next order. It reports whether there is one.
 func (g *gpu) endDeciding() (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deciding = false
 
-	// Signal wakes one, who may be a step or wait for the end: where there are such, all are woken.
+	// Signal wakes one waiter, which may be a step or a wait for the end; if there are such, wake all.
 	switch more = len(g.due) > 0; {
 	case g.closed || g.steps > 0:
 		g.more.Broadcast()
@@ -279,14 +279,14 @@ func (g *gpu) serveAll() {
 	for o := g.takeOrder(); o != nil; o = g.takeOrder() {
 		answered := g.collectInputs(o, patience) && g.mayBegin(o) && g.executeOrder(o)
 
-		// With more to run, another goroutine sends the outputs; with nothing more this one does.
+		// With more to run, another goroutine sends the outputs; otherwise this one does.
 		switch more := g.endDeciding(); {
 		case answered:
 			o.releaseClaim()
 		case !more:
 			r.replyTo(o)
 		default:
-			g.sending <- o // has room for every order there is
+			g.sending <- o // has room for all orders
 		}
 	}
 	close(g.sending)

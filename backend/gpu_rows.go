@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// collectInputs waits for the inputs of an order and puts them together. It reports whether any request is left.
+// collectInputs waits for the inputs of an order and gathers them. It reports whether any request is left.
 func (g *gpu) collectInputs(o *order, patience *time.Timer) bool {
 	switch {
 	case o.session != g.backend.session.Load():
@@ -23,10 +23,9 @@ func (g *gpu) collectInputs(o *order, patience *time.Timer) bool {
 	return false
 }
 
-// mayBegin says whether an order may begin now: the GPU is well, the link that sent it is there, and somebody can
-// use what comes out. A batch begins as soon as its inputs are there, even before Start: its rows are final, so
-// the GPU could only idle until then, and what the fetch took less than the scheduler allowed for goes to the
-// deadlines (decision 0040).
+// mayBegin reports whether an order may start now: the GPU works, the link that sent the order is up, and the outputs
+// can still be of use. A batch starts as soon as its inputs are complete, even before Start: its rows are final, so
+// waiting would only idle the GPU, and time saved in fetching goes to the deadlines (decision 0040).
 func (g *gpu) mayBegin(o *order) bool {
 	b := g.backend
 	o.began = b.now()
@@ -43,12 +42,12 @@ func (g *gpu) mayBegin(o *order) bool {
 	return false
 }
 
-// usualTime is what a batch takes as a rule.
+// usualTime is the usual duration of a batch.
 func usualTime(m *device.Model, rows int) time.Duration { return limits.Usual(m.Profile.Exec(rows)) }
 
-// awaitRows returns when every row is there or has failed, or when to wait longer is of no use. What does not come until
-// the batch should start is not waited for until it must: a frontend whose reads are overdue then is suspect, and its
-// rows fail.
+// awaitRows returns when every row has arrived or failed, or when waiting longer is useless. From the time at which
+// the batch should start, it waits only until the latest start: a frontend whose reads are then overdue becomes
+// suspect, and its rows fail.
 func (g *gpu) awaitRows(o *order, patience *time.Timer) {
 	limit, last := max(o.latest, o.start)+limits.StartGrace, o.lastDeadline()-o.model.Profile.Exec(1)
 	for o.fetched.Load() == 0 {
@@ -69,8 +68,8 @@ func (g *gpu) awaitRows(o *order, patience *time.Timer) {
 			o.doubtOverdue(now)
 		}
 
-		// Past the limit a batch goes on with the rows that it has; without any it waits while one could be of
-		// use.
+		// After the limit a batch runs with the rows that have arrived; without any it waits while one could still be
+		// of use.
 		switch {
 		case now < limit:
 		case o.anyRow() || now >= last:
@@ -91,7 +90,7 @@ func (o *order) anyRow() bool {
 	return false
 }
 
-// cancelFetch gives up what has not been read. It reports whether nothing is under way any more.
+// cancelFetch gives up the rows that have not arrived. It reports whether no read is in progress any more.
 func (g *gpu) cancelFetch(o *order) bool {
 	g.mu.Lock()
 
@@ -107,11 +106,11 @@ func (g *gpu) cancelFetch(o *order) bool {
 	g.mu.Unlock()
 
 	if waits {
-		o.noteArrived() // instead of fetch, which will not come
+		o.noteArrived() // in place of fetchInputs, which will not run
 		return true
 	}
 
-	// Reads that are under way are given up; what has landed already stays.
+	// Reads in progress are given up; rows that have landed stay.
 	if o.planned.Load() {
 		for _, gr := range o.groups {
 			if !gr.over.Load() {
@@ -122,15 +121,15 @@ func (g *gpu) cancelFetch(o *order) bool {
 	return o.fetched.Load() != 0
 }
 
-// gatherRows sees that the rows of the batch lie together, leaving out those that could not be fetched.
-// It reports whether any row is left.
+// gatherRows moves the rows of the batch together, without those that could not be fetched. It reports whether any
+// row is left.
 func (g *gpu) gatherRows(o *order) bool {
 	over := o.fetched.Load() != 0 || g.cancelFetch(o)
 	missing := 0
 
 	for i := range o.items {
 		it := &o.items[i]
-		it.late = o.isAwaited(it) // asked first: what arrives now counts as arrived
+		it.late = o.isAwaited(it) // asked first: a row that arrives now counts as arrived
 		if it.row = int32(i); !o.isThere(it) {
 			it.reason = model.InputUnavailable
 			missing++
@@ -142,13 +141,13 @@ func (g *gpu) gatherRows(o *order) bool {
 		return o.rows > 0
 	}
 
-	// Rows are closed up in the slot that they landed in, unless something may still be written there.
+	// Rows are moved within their slot, unless a read may still write to it.
 	if !over && !g.findRoom(o) {
 		o.failRest(model.InputUnavailable)
 		return false
 	}
 
-	// The executor may already copy rows from where they are about to move.
+	// The executor may be copying rows that are about to move.
 	if o.run == o.slot {
 		o.recallRows()
 	}
@@ -168,14 +167,14 @@ func (g *gpu) gatherRows(o *order) bool {
 	return true
 }
 
-// findRoom sees that a batch some of whose rows are late can run: in another slot, since its own may still be written
-// to, or if there is none, in its own once the late reads have been given up.
+// findRoom makes room for a batch with late rows: in another slot, because reads may still write to its own; or in
+// its own after giving up the late reads, if no slot is free.
 func (g *gpu) findRoom(o *order) bool {
 	if o.run = g.takeSlot(); o.run != nil {
 		return true
 	}
 
-	// Suspect frontends' reads are given up, which frees the slot.
+	// Suspecting the frontends gives up their reads, which frees the slot.
 	o.doubtLate()
 	patience := time.NewTimer(o.lastDeadline() - g.backend.now())
 	defer patience.Stop()
@@ -207,7 +206,7 @@ func (o *order) failUnanswered() {
 			continue
 		}
 
-		// A packed row says its own length: one without is a row that the model did not answer.
+		// A packed row contains its length; without one the model did not answer the row.
 		if _, ok := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))); !ok {
 			it.reason = model.ExecutionFailed
 		}

@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// onGPUs makes an executor for each GPU of this host. Models that its kernels do not support run on ONNX
-// Runtime beside it.
+// onGPUs opens an executor for each GPU of this host. Models that its kernels do not support run on ONNX Runtime
+// beside it.
 func (o *Options) onGPUs(library *ort.Runtime) ([]GPU, error) {
 	n, err := cuda.Count()
 	if err == nil && n == 0 {
@@ -43,7 +43,7 @@ func openGPU(i int, library *ort.Runtime) (GPU, error) {
 		g.Executors = append(g.Executors, library.Executor())
 	}
 
-	// Emulated models of the repository run beside real ones, on whichever GPU.
+	// Emulated models of the repository run beside real ones, on any GPU.
 	emulated, err := emu.Open(emu.Options{Beside: true})
 	if err != nil {
 		return GPU{}, errors.Join(err, closeExecutors(g.Executors))

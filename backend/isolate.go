@@ -8,12 +8,12 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// isolateRows runs a batch that failed again in halves, so that a row that the model cannot take (an index out of range,
-// to ONNX Runtime) fails alone. It marks such rows in o.bad and returns nil if any row has its output; else why
-// the batch failed. There is no second run of what no deadline leaves the time for: those rows fail, too.
+// isolateRows runs a failed batch again in halves, so that a row that the model cannot process (such as an index out
+// of range, in ONNX Runtime) fails alone. It marks such rows in o.bad and returns nil if any row has its output, else
+// the reason of the batch's failure. Rows whose deadlines leave no time for a second run fail too.
 //
-// A part runs in the first rows of the slot. Parts go from left to right and the left half is never the smaller, so
-// the rows that a part is moved over have been settled. Outputs are kept aside until all parts have run.
+// A part runs in the first rows of the slot. Parts go from left to right and the left half is never smaller, so the
+// rows that a part overwrites have been settled. Outputs are kept aside until all parts have run.
 func (g *gpu) isolateRows(o *order, why error) error {
 	if o.rows < 2 || errors.Is(why, device.ErrLost) {
 		return why
@@ -38,7 +38,7 @@ func (g *gpu) isolateRows(o *order, why error) error {
 		return why
 	}
 
-	// Each part ran in the first rows: its outputs go back to where their rows are.
+	// Each part ran in the first rows: its outputs return to their rows.
 	for row := range o.rows {
 		for k := range o.model.Outputs {
 			copy(o.run.OutputRow(o.model, k, row), kept[row*len(o.model.Outputs)+k])
@@ -47,8 +47,8 @@ func (g *gpu) isolateRows(o *order, why error) error {
 	return nil
 }
 
-// runPart runs rows from…to−1 and, if they fail, their halves. It returns how many have outputs; an error only if the
-// GPU is lost.
+// runPart runs rows from…to−1 and, if they fail, their halves. It returns how many have outputs, and an error only if
+// the GPU is lost.
 func (g *gpu) runPart(o *order, kept [][]byte, from, to int) (done int, err error) {
 	n, outputs := to-from, len(o.model.Outputs)
 
@@ -57,7 +57,7 @@ func (g *gpu) runPart(o *order, kept [][]byte, from, to int) (done int, err erro
 		return 0, nil
 	}
 
-	// An executor runs a slot's first rows, so that a part is moved there.
+	// An executor runs a slot's first rows, so a part is moved there.
 	for i := 0; i < n && from > 0; i++ {
 		o.run.CopyRow(o.model, i, o.run, from+i)
 	}
@@ -78,7 +78,7 @@ func (g *gpu) runPart(o *order, kept [][]byte, from, to int) (done int, err erro
 		return 0, nil
 	}
 
-	// The rows still lie where they came from as well: their halves move from there.
+	// The original rows are unchanged: their halves move from there.
 	half := from + (n+1)/2
 	left, err := g.runPart(o, kept, from, half)
 	if err != nil {
@@ -94,7 +94,7 @@ func (o *order) markBad(from, to int) {
 	}
 }
 
-// failBad ends the requests whose rows failed alone, and says whose they are.
+// failBad ends the requests whose rows failed alone, and logs their frontends.
 func (o *order) failBad() {
 	for i := range o.items {
 		it := &o.items[i]
@@ -107,7 +107,7 @@ func (o *order) failBad() {
 	}
 }
 
-// noteBadRow counts a request of the frontend that its model cannot take, and says so now and then.
+// noteBadRow counts a request of the frontend that the model cannot process, and logs some of them.
 func (f *peer) noteBadRow(m *device.Model) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

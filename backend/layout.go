@@ -30,7 +30,7 @@ func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.R
 		return nil, err
 	}
 
-	// A stored profile of fewer batch sizes would leave the largest without a time: it is measured anew.
+	// A stored profile with fewer batch sizes would leave the largest without a time: measure again.
 	if p, ok := m.Profile(o.kind); ok && len(p.TableNS) >= d.BatchMax {
 		d.Profile, err = profile.New(p.TableNS)
 	}
@@ -38,8 +38,8 @@ func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.R
 	return d, err
 }
 
-// hostKind names what the profiles are stored under that hold for this host's first GPU, or for ONNX Runtime
-// here, and describes it.
+// hostKind returns the name under which profiles of this host's first GPU, or of ONNX Runtime here, are stored, and a
+// description.
 func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
 	if !gpu {
 		return measure.HostKind(library.Version()), measure.Describe(library.Version()), nil
@@ -51,7 +51,7 @@ func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
 	return kind, about, err
 }
 
-// layoutEmulated takes a model's own line, a stored profile, or else what this host takes for it.
+// layoutEmulated takes a model's own line, a stored profile, or else this host's estimate.
 func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
 	p, err := emu.Profile(m)
 	if err == nil {
@@ -62,7 +62,7 @@ func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *or
 		return d, err
 	}
 
-	// A real model without a profile is emulated by what this host takes for it.
+	// A real model without a profile is emulated with this host's estimate.
 	if library == nil {
 		return nil, fmt.Errorf("%w (%w)", err, ort.ErrMissing)
 	}
@@ -78,14 +78,13 @@ func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *or
 	})
 }
 
-// measureProfile returns the profile that a model was laid out with if it holds on this host, else a quick
-// one.
+// measureProfile returns the model's stored profile if it holds on this host, else a quick measurement.
 func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 
-	// Emulated models take what they say: there is nothing to measure.
+	// Emulated models take the time that they state: there is nothing to measure.
 	if o.Emulate > 0 || m.Source.Platform == repo.PlatformEmulated {
 		return m.Profile, nil
 	}
@@ -99,11 +98,11 @@ func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *devi
 	return o.measureQuick(ctx, run, m, s)
 }
 
-// quickTries is how often a model is measured that seems too slow for its SLO: a moment of the host may make it so.
+// quickTries is how often a model is measured that seems too slow for its SLO, as the host may be busy for a moment.
 const quickTries = 3
 
 func (o *Options) measureQuick(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
-	// A first look decides; only a model that seems too slow is looked at again.
+	// One measurement decides, unless the model seems too slow.
 	r, err := measure.Quick(ctx, run, m, s)
 
 	for try := 1; err == nil && try < quickTries && m.Source.SLO > 0 && r.Table[0] > m.Source.SLO; try++ {

@@ -9,15 +9,15 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Learner is who learns a model on this backend.
+// Learner learns a model on this backend.
 type Learner interface {
-	// Teach takes samples with their truth, packed as wire.TeachModel says.
+	// Teach takes samples with their true classes, packed as in wire.TeachModel.
 	Teach(packed []byte) error
-	// RollBack puts an earlier version's weights in force again.
+	// RollBack restores an earlier version's weights.
 	RollBack(version string) error
 }
 
-// Learns says who learns a model: clients' commands that teach it, or roll it back, go there.
+// Learns sets a model's learner: clients' commands that teach it, or roll it back, go there.
 func (b *Backend) Learns(model string, l Learner) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,8 +27,8 @@ func (b *Backend) Learns(model string, l Learner) {
 	b.lessons[model] = l
 }
 
-// carryLesson carries out a command to a learner. Where nothing learns the model it is unknown: another backend may have
-// the learner.
+// carryLesson passes a command to a learner. If no learner here learns the model, the answer is that it is unknown:
+// another backend may have the learner.
 func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *peer) error {
 	b.mu.Lock()
 	l := b.lessons[c.Model]
@@ -51,7 +51,7 @@ func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *pe
 	return l.Teach(buffer.Bytes()[:c.Payload.Length])
 }
 
-// fetchPayload reads what a command names in the memory of its frontend. The caller must free the buffer.
+// fetchPayload reads a command's payload from the memory of its frontend. The caller must free the buffer.
 func (b *Backend) fetchPayload(ctx context.Context, c wire.ModelCommand, from *peer) (*rdma.Buffer, error) {
 	n := int(c.Payload.Length)
 	if n == 0 || from == nil {
@@ -79,7 +79,7 @@ func (b *Backend) readPayload(ctx context.Context, c wire.ModelCommand, from *pe
 		return fmt.Errorf("fetch: %w", err)
 	}
 
-	// One place, so that the data plane never waits to tell the end.
+	// Capacity one, so that the data plane never waits to report the end.
 	done := make(chan error, 1)
 	conn.ReadWithin(overrideMost, []rdma.Read{{Dst: buffer.Bytes()[:c.Payload.Length], Src: rdma.Remote(c.Payload)}}, nil, func(err error) { done <- err })
 	if err := <-done; err != nil {

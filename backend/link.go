@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// attach sets the link that Done goes to, once, after it was opened with hello and the backend's events.
+// attach sets the link that Done uses, once, after it was opened with hello and the backend's events.
 func (b *Backend) attach(l control.BackendLink) {
 	b.link = l
 	close(b.linked)
@@ -18,7 +18,7 @@ func (b *Backend) attach(l control.BackendLink) {
 	b.tellSpareWork()
 }
 
-// linkNow returns the link if it has been attached, else nil.
+// linkNow returns the link; nil until it has been attached.
 func (b *Backend) linkNow() control.BackendLink {
 	select {
 	case <-b.linked:
@@ -28,8 +28,8 @@ func (b *Backend) linkNow() control.BackendLink {
 	}
 }
 
-// awaitLink returns the link once it has been attached: what the scheduler asks for can end before the caller of
-// DialBackend has attached it. It returns nil when the backend is closed first.
+// awaitLink returns the link once it has been attached, since an order of the scheduler can end before the caller of
+// DialBackend has attached it. It returns nil if the backend is closed first.
 func (b *Backend) awaitLink() control.BackendLink {
 	select {
 	case <-b.linked:
@@ -50,7 +50,7 @@ func (b *Backend) tellDone(d []wire.Done) {
 	}
 }
 
-// Link takes the link's state.
+// Link receives the link's state.
 func (b events) Link(up bool, err error) {
 	b.up.Store(up)
 	if up {
@@ -60,21 +60,21 @@ func (b events) Link(up bool, err error) {
 		return
 	}
 
-	// Orders of the lost link are not started any more: nobody would hear of their end.
+	// Orders of the lost link are not started: nobody would hear of their end.
 	b.session.Add(1)
 	b.peers.forgetPeers()
 
-	if errors.Is(err, control.ErrClosed) { // by ourselves
+	if errors.Is(err, control.ErrClosed) { // closed by this backend
 		b.log.Info("scheduler left")
 		return
 	}
 	b.log.Warn("scheduler lost", "err", err)
 }
 
-// Peers takes the frontends' addresses.
+// Peers receives the frontends' addresses.
 func (b events) Peers(p []wire.Peer) { b.peers.tellPeers(p) }
 
-// Execute takes batches.
+// Execute receives batches.
 func (b events) Execute(batches []wire.Execute) {
 	now, session := b.now(), b.session.Load()
 	for i := range batches {
@@ -99,7 +99,7 @@ func (b events) Execute(batches []wire.Execute) {
 		}
 
 		b.live.Add(-1)
-		if errors.Is(err, errNotLoaded) { // it was when the scheduler sent this: others have it, or will
+		if errors.Is(err, errNotLoaded) { // it was loaded when the scheduler sent this: others have it, or will
 			b.refuseBatch(e, model.NoBackend, 0)
 			continue
 		}
@@ -112,7 +112,7 @@ func (b *Backend) checkOrder(e *wire.Execute) error {
 		return fmt.Errorf("gpu: %d: this backend has %d", e.GPU, len(b.gpus))
 	}
 
-	// A model that was unloaded meanwhile is no error: acceptBatch gives its batch back.
+	// A model that was unloaded meanwhile is no error: acceptBatch returns its batch.
 	r := b.gpus[e.GPU].routeOf(e.Model)
 	switch all := b.modelEntries(); {
 	case int(e.Model) >= len(all):
@@ -123,15 +123,15 @@ func (b *Backend) checkOrder(e *wire.Execute) error {
 	return nil
 }
 
-// refuseBatch fails a batch that was not accepted, or gives it back (NoBackend), which frontends are not told.
-// The link's goroutine only.
+// refuseBatch fails a batch that was not accepted, or returns it (NoBackend), of which frontends are not told. Only
+// the link's goroutine calls it.
 func (b *Backend) refuseBatch(e *wire.Execute, reason model.Reason, pause time.Duration) {
 	b.refused = b.refused[:0]
 	for i, it := range e.Items {
 		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: reason})
 		if p := b.peers.findPeer(it.Frontend); p != nil && !givenBack(reason) {
 			h := wire.ResultHeader{ID: it.ID, Reason: reason}
-			_ = p.sendMessage([][]byte{h.Append(nil)}) // Done tells it too
+			_ = p.sendMessage([][]byte{h.Append(nil)}) // Done reports it as well
 		}
 	}
 

@@ -7,8 +7,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// The backend's own metrics, made when they are asked for. What the scheduler sees of its GPUs is named
-// downbeat_backend_….
+// The backend's own metrics, built when a reader asks. The scheduler's view of its GPUs is named downbeat_backend_….
 var (
 	gpuLabel    = []string{"gpu"}
 	descUp      = prometheus.NewDesc("downbeat_gpu_up", "1 while the GPU answers, 0 when it is lost or hangs, or its latest batches have all failed.", gpuLabel, nil)
@@ -80,13 +79,13 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 		counter(descSeconds, s.Busy.Seconds(), "execute")
 
 		for r, n := range s.Failed {
-			// Reason 0 is none: the request has its output.
+			// Reason 0 means that the request has its output.
 			if r > 0 {
 				counter(descFailed, float64(n), model.Reason(r).String())
 			}
 		}
 
-		// Emulated GPUs and processors hold nothing: series of zeros would only hide those that do.
+		// Emulated GPUs and processors hold no memory: series of zeros would only hide the others.
 		if m := s.Memory; m != (device.Memory{}) {
 			gauge(descHeld, float64(m.DeviceBytes), "device")
 			gauge(descHeld, float64(m.PinnedBytes), "pinned")

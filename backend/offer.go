@@ -10,17 +10,17 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Outputs that a request wants held stay in the slot where the executor wrote them. The answer says where, other backends read
-// them from there, one-sidedly, and the slot serves no batch until the frontend has released every row, or their lease is over.
-// So few slots of a GPU may be held at a time; beyond that outputs are sent as any others are (decision 0210).
+// Held outputs stay in the slot where the executor wrote them. The answer locates them and other backends read them
+// from there, one-sidedly. The slot serves no batch until the frontend has released every row, or the lease has
+// ended. So only few slots of a GPU may be held at a time; other outputs are sent as usual (decision 0210).
 const (
 	heldFirst = 1               // slots of a GPU that may be held from the start
-	heldExtra = 4               // slots that it may get, so that as many more may be held
-	leaseMost = 5 * time.Second // whatever a frontend asks for
+	heldExtra = 4               // additional slots that it may get, so that as many more may be held
+	leaseMost = 5 * time.Second // upper limit of a frontend's lease
 )
 
-// rowKey names a row that is held, as a frontend releases it: the key of its slot's offer, and where the row's first output
-// that is held begins.
+// rowKey identifies a held row in a frontend's release: the key of its slot's offer, and the offset of the row's
+// first held output.
 type rowKey struct {
 	key    uint64
 	offset uint32
@@ -32,31 +32,31 @@ type heldSlot struct {
 	slot   *device.Slot
 	memory *rdma.Buffer
 	remote rdma.Remote
-	begin  int // of the slot's memory in the buffer
+	begin  int // offset of the slot's memory in the buffer
 	lease  time.Duration
-	rows   []rowKey // of all its rows; those that were released are in holds no more
-	left   int      // rows that are not released; guarded by holds.mu
+	rows   []rowKey // of all its rows; released ones are no longer in holds
+	left   int      // rows not released yet; guarded by holds.mu
 	timer  *time.Timer
 }
 
-// holds are the outputs that a backend holds.
+// holds are the held outputs of a backend.
 type holds struct {
 	mu     sync.Mutex
 	rows   map[rowKey]*heldSlot
 	closed bool
-	wait   sync.WaitGroup // slots that are being given back, and made
+	wait   sync.WaitGroup // slots being freed and made
 
 	held, refused, expired uint64 // rows; guarded by mu
 }
 
-// countRows returns what became of rows that were to be held.
+// countRows returns the counts of rows that were to be held.
 func (q *holds) countRows() (held, refused, expired uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.held, q.refused, q.expired
 }
 
-// holdOutputs makes an order's slot one that peers may read from, if some of its requests want that and there is room; else nil.
+// holdOutputs opens an order's slot to peers' reads, if some of its requests want that and there is room; else nil.
 func (g *gpu) holdOutputs(o *order) *heldSlot {
 	lease := time.Duration(0)
 	rows := uint64(0)
@@ -71,7 +71,7 @@ func (g *gpu) holdOutputs(o *order) *heldSlot {
 		return nil
 	}
 
-	// Of the slots that are left, one runs while another is fetched.
+	// Of the remaining slots, one runs while another is fetched.
 	g.mu.Lock()
 	room := g.heldNow < heldFirst+g.heldMore
 	if room {
@@ -88,19 +88,20 @@ func (g *gpu) holdOutputs(o *order) *heldSlot {
 		return nil
 	}
 
-	// The executor has ended with the slot: the order gives it away here.
+	// The executor has finished with the slot: the order gives it up here.
 	o.recallRows()
 	o.ahead.Store(false)
 	o.held = true
 	return &heldSlot{gpu: g, slot: o.run, memory: memory, remote: memory.Offer(), begin: device.PagesBegin(memory.Bytes()), lease: lease}
 }
 
-// holdRow adds a row, and appends where its outputs lie; those that nobody wants held are told in place.
+// holdRow adds a row, and appends the locations of its outputs; outputs that are not to be held are appended to
+// inline.
 func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline [][]byte) ([]model.Descriptor, [][]byte) {
 	first := rowKey{}
 
 	for k := range o.model.Outputs {
-		// A key of 0 says that the output follows: the frontend needs it itself.
+		// A key of 0 means that the output follows: the frontend needs it itself.
 		if it.hold&(1<<k) == 0 {
 			places = append(places, model.Descriptor{Length: uint32(o.model.Outputs[k].Bytes)})
 			inline = append(inline, o.run.OutputRow(o.model, k, int(it.row)))
@@ -110,7 +111,7 @@ func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline
 		from, to := o.run.OutputPlace(o.model, k, int(it.row))
 		d := model.Descriptor(h.remote).Part(h.begin+from, to-from)
 
-		// The row is known by the first of its outputs that is held: a release names no other.
+		// The first held output identifies the row: a release names no other.
 		if first.key == 0 {
 			first = rowKey{d.Key, d.Offset}
 		}
@@ -124,9 +125,9 @@ func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline
 	return places, inline
 }
 
-// startLease lets frontends release the rows of a slot. They are told of them only after.
+// startLease lets frontends release the rows of a slot. They are told of the rows only after it.
 func (q *holds) startLease(h *heldSlot) {
-	// A backend that is closing has nobody left to read from it.
+	// When the backend is closing, nobody is left to read from it.
 	q.mu.Lock()
 	h.left = len(h.rows)
 	closed := q.closed
@@ -148,7 +149,7 @@ func (q *holds) startLease(h *heldSlot) {
 	}
 }
 
-// releaseRow takes a frontend's word that it needs a row no more. What is not held, or not any more, is no error.
+// releaseRow handles a frontend's release of a row. A row that is not held, or not any more, is no error.
 func (q *holds) releaseRow(r rowKey) {
 	q.mu.Lock()
 	h := q.rows[r]
@@ -156,7 +157,7 @@ func (q *holds) releaseRow(r rowKey) {
 		q.mu.Unlock()
 		return
 	}
-	// Counted under the lock, so that the lease's end and the last release do not both give the slot back.
+	// Counted under the lock, so that the lease's end and the last release do not both free the slot.
 	delete(q.rows, r)
 	h.left--
 	last := h.left == 0
@@ -178,7 +179,7 @@ func (q *holds) releaseRow(r rowKey) {
 
 // expireLease ends a slot's lease.
 func (q *holds) expireLease(h *heldSlot) {
-	// Of the timer, the last release and closeHolds, one gives the slot back: whoever finds rows left.
+	// Of the timer, the last release and closeHolds, the one that finds rows left frees the slot.
 	q.mu.Lock()
 	ours := h.left > 0 && !q.closed
 	if ours {
@@ -197,9 +198,9 @@ func (q *holds) expireLease(h *heldSlot) {
 	}
 }
 
-// freeHeldSlot ends the reading of a slot, which batches may have again.
+// freeHeldSlot ends the reads of a slot and returns it to batches.
 func (h *heldSlot) freeHeldSlot() {
-	// Reads under way end first: what batches write next must not be taken for outputs.
+	// Reads in progress end first: they must not see what later batches write.
 	h.memory.Withdraw()
 	h.gpu.mu.Lock()
 	h.gpu.heldNow--
@@ -213,7 +214,7 @@ func (q *holds) noteRefused(rows uint64) {
 	q.mu.Unlock()
 }
 
-// closeHolds gives back what is held.
+// closeHolds frees all held slots.
 func (q *holds) closeHolds() {
 	// From here on nothing new is held, and timers find nothing to do.
 	q.mu.Lock()
@@ -234,9 +235,9 @@ func (q *holds) closeHolds() {
 	q.wait.Wait()
 }
 
-// growHeld gives a GPU one more slot, so that one more may be held. g.growing is the caller's.
+// growHeld gives a GPU one more slot, so that one more may be held. The caller has set g.growing.
 func (b *Backend) growHeld(g *gpu) {
-	// A backend that is closing makes no slots: nobody would wait for who does it.
+	// A closing backend makes no slots, as nobody would wait for this goroutine.
 	b.holds.mu.Lock()
 	closed := b.holds.closed
 	if !closed {
@@ -257,14 +258,14 @@ func (b *Backend) growHeld(g *gpu) {
 			g.growing = false
 			return
 		}
-		// It is not tried again: memory that is short now is needed by others.
+		// There is no second try: if memory is short, others need it.
 		b.log.Warn("no further slots for outputs that are held: some are sent instead", "gpu", g.name, "held_most", heldFirst+g.heldMore, "err", err)
 	}()
 }
 
 // addSlot makes a slot like the others, between two batches.
 func (b *Backend) addSlot(g *gpu) error {
-	// As a model that is loaded it waits for its turn: slots are changed by one at a time.
+	// Like a load it waits for its turn: one goroutine at a time changes slots.
 	ctx := b.peers.ctx
 	if err := b.beginPlacing(ctx); err != nil {
 		return err
@@ -287,7 +288,7 @@ func (b *Backend) addSlot(g *gpu) error {
 	return nil
 }
 
-// receiveMessage takes what frontends send on the data plane: releases of what is held for them.
+// receiveMessage receives frontends' messages on the data plane: releases of held outputs.
 func (b *Backend) receiveMessage(_ *rdma.Peer, msg []byte) {
 	r, err := wire.DecodeRelease(msg)
 	if err != nil {

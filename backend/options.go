@@ -15,33 +15,33 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// SlotBytesMax bounds a slot, and with it the batch size of models with large rows.
+// SlotBytesMax bounds a slot, and so the batch size of models with large rows.
 const SlotBytesMax = 32 << 20
 
 const executorsMax = 1024
 
-// Options say what a backend serves and to whom. The zero value serves ./models, and needs a Scheduler.
+// Options configure a backend. The zero value serves ./models, and needs a Scheduler.
 type Options struct {
 	Name       string // shown by the scheduler; the host's name when empty
 	SubCluster string
 	Scheduler  string        // host:port, or an address within this process
 	Token      string        // the secret that all parts share
 	TLS        *tls.Config   // for the session with the scheduler
-	Patient    bool          // a scheduler that is not there within a second is tried on until Stop
-	Models     string        // the model repository, several with commas between them; "models" when empty
+	Patient    bool          // keep looking for the scheduler until Stop if it is not there within a second
+	Models     string        // the model repository, several separated by commas; "models" when empty
 	Control    string        // ControlNone, ControlExplicit or ControlPoll; empty: ControlNone
 	Load       []string      // with ControlExplicit: the models to load at start; "*" stands for all
-	State      string        // with ControlExplicit: a directory where what commands have loaded is kept for the next start; empty: it is not
+	State      string        // with ControlExplicit: a directory that keeps the commands' results for the next start; empty: not kept
 	PollEvery  time.Duration // with ControlPoll; 0: 15 s
-	Strict     bool          // models must be described in full by their config.pbtxt; else their files complete it
+	Strict     bool          // models must be described in full by their config.pbtxt; otherwise their files complete it
 	Executors  int           // ONNX Runtime executors, one core each; 0: one per two cores
 	Cores      []int         // pin one executor to each of these cores, instead of Executors
 	Emulate    int           // emulated GPUs for all models, instead of ONNX Runtime; 0: none
-	Faults     string        // what goes wrong on the emulated GPUs; see emu.ParseFaults
+	Faults     string        // faults of the emulated GPUs, see emu.ParseFaults
 	faults     []emu.Planned
-	kind       string    // what profiles of this host are stored under
-	GPUs       bool      // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
-	Library    string    // ONNX Runtime; empty: where ort.Library says
+	kind       string    // the name under which profiles of this host are stored
+	GPUs       bool      // run models on this host's GPUs, and on ONNX Runtime those that their kernels do not support
+	Library    string    // path of ONNX Runtime; empty: that of ort.Library
 	Data       DataPlane // the data plane; Token and Logger if empty, PoolBytes is set
 	Logger     *slog.Logger
 	commanded  *commanded
@@ -58,7 +58,7 @@ func (o *Options) fillDefaults() error {
 	}
 	o.Models, o.Control = cmp.Or(o.Models, "models"), cmp.Or(o.Control, ControlNone)
 
-	// Checked here, so that an error names the knob and not the part that stumbles over it.
+	// Checked here, so that an error names the knob and not the part that fails because of it.
 	switch {
 	case len(o.Name) > wire.NameBytesMax:
 		return fmt.Errorf("name: %.20q… has %d bytes: want at most %d", o.Name, len(o.Name), wire.NameBytesMax)

@@ -16,44 +16,44 @@ type order struct {
 	gpu     *gpu
 	batch   uint64
 	answer  uint32 // wire.Execute.Answer
-	session uint64 // of the link that sent it; Done is for that one only
+	session uint64 // of the link that sent it; Done goes to that link only
 	route   *route
-	model   *device.Model // the route's
+	model   *device.Model // the route's model
 	items   []item
 	came    time.Duration
-	start   time.Duration // what the scheduler counts on; the batch may begin earlier
+	start   time.Duration // the scheduler's planned start; the batch may begin earlier
 	latest  time.Duration // a later start misses the earliest deadline
-	useful  time.Duration // the last deadline of all its requests: a read that ends later is of no use
-	posted  time.Duration // when its reads were; valid once planned
+	useful  time.Duration // the last deadline of all its requests: a read that ends later is useless
+	posted  time.Duration // when its reads were posted; valid once planned
 
 	slot   *device.Slot // inputs land here; nil while waiting in line
 	run    *device.Slot // the batch runs here: slot, or another if rows had to be moved
-	groups []*group     // one per source; those beyond the length keep their memory
+	groups []*group     // one per source; elements beyond the length keep their memory
 	reads  []rdma.Read  // of all groups
-	rowOf  []int32      // reads[i] is part of items[rowOf[i]], or is parts[rowOf[i]]: group.parts
+	rowOf  []int32      // reads[i] is part of items[rowOf[i]], or is parts[rowOf[i]], see group.parts
 
-	// Of requests whose inputs lie at several places; see compose.go.
-	composed  bool         // there is one
+	// For requests whose inputs lie in several places, see compose.go.
+	composed  bool         // there is such a request
 	parts     []part       // of all such requests
-	tables    *rdma.Buffer // their tables, while these are read
-	tablesDue atomic.Int32 // groups of tables under way, and one while they are being posted
-	held      bool         // peers read outputs in run: it is not the order's any more
+	tables    *rdma.Buffer // their tables, while they are read
+	tablesDue atomic.Int32 // groups of tables in progress, plus one while they are being posted
+	held      bool         // peers read outputs in run, which no longer belongs to the order
 
 	planned atomic.Bool   // groups and items' groups are set
 	ahead   atomic.Bool   // some rows may be on their way from slot to the GPU
-	pending atomic.Int32  // groups under way, and one while they are being posted
+	pending atomic.Int32  // groups in progress, plus one while they are being posted
 	fetched atomic.Int64  // when pending became 0
 	ready   chan struct{} // holds a token once pending is 0
 	claims  atomic.Int32  // the fetch and the reply hold the order; the last one recycles it
-	lead    chan struct{} // holds a token once all batches before it on the GPU have ended
+	lead    chan struct{} // holds a token once all earlier batches on the GPU have ended
 
 	answered bool // by the watchdog, while the executor had it; guarded by gpu.mu
 
-	// The GPU's goroutine's, then the replying one's.
-	rows     int // of run, after rows that failed were left out
+	// Owned by the GPU's goroutine, then by the replying one.
+	rows     int // of run, without rows that failed
 	began    time.Duration
 	ended    time.Duration
-	bad      []bool // by row of run: it failed alone; nil where the batch did not fail
+	bad      []bool // by row of run: it failed alone; nil if the batch did not fail
 	broken   bool   // the executor refused it as a whole: another GPU may run it
 	failures []wire.ItemFailure
 }
@@ -61,35 +61,35 @@ type order struct {
 // item is one request of an order.
 type item struct {
 	source   *peer // the node in whose memory its input lies
-	reply    *peer // the node that its answer goes to
+	reply    *peer // the node that receives its answer
 	id       uint64
 	deadline time.Duration
 	input    model.Descriptor
-	group    *group // nil: never asked for, its descriptor makes no sense
-	read     int32  // the first of its reads
-	told     bool   // the GPU has been told of some of it; this and lost are written before group.over
+	group    *group // nil: never read, as its descriptor is invalid
+	read     int32  // index of the first of its reads
+	told     bool   // the GPU has some of it; this and lost are written before group.over
 	lost     bool   // its read failed
-	silent   bool   // its read failed since the frontend did not deliver; a frontend that refuses a key answers
-	late     bool   // its read had not ended, or begun, when the batch had to begin
+	silent   bool   // its read failed because the frontend was silent; a frontend that refuses a key is not
+	late     bool   // its read had not ended when the batch had to begin
 	reason   model.Reason
 	row      int32 // in run, if reason is none
 
-	composed bool   // its input begins with a table
+	composed bool   // its input starts with a table
 	from, to int32  // its parts
-	hold     uint32 // the outputs that it wants held, a bit each
+	hold     uint32 // the outputs to hold, one bit each
 	lease    time.Duration
 }
 
-// group is what an order reads from one node.
+// group is the set of an order's reads from one node.
 type group struct {
 	o        *order
 	source   *peer
 	from, to int // in o.reads
 	chains   atomic.Int32
 	parts    bool        // the reads are parts of composed inputs
-	tables   bool        // they are tables of such
+	tables   bool        // the reads are tables of composed inputs
 	over     atomic.Bool // all reads have ended
-	done     func(error) // bound once: the first chain's
+	done     func(error) // bound once, for the first chain
 	each     func(int)   // likewise
 }
 
@@ -97,7 +97,7 @@ func newOrder(g *gpu) *order {
 	return &order{gpu: g, ready: make(chan struct{}, 1), lead: make(chan struct{}, 1)}
 }
 
-// resetTo takes over an Execute that Backend.check has passed.
+// resetTo initialises an order with an Execute that Backend.check has passed.
 func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration, session uint64) {
 	o.batch, o.answer, o.session, o.route, o.model = e.Batch, e.Answer, session, r, r.model
 
@@ -111,10 +111,10 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 	o.composed, o.held, o.parts = false, false, o.parts[:0]
 
 	for _, it := range e.Items {
-		// Budgets are relative, since clocks of hosts differ: the deadline counts from when the batch came.
+		// Budgets are relative, since hosts' clocks differ: deadlines count from the batch's arrival.
 		deadline := now + min(time.Duration(it.Budget)*time.Microsecond, budgetMax)
 
-		// The input lies with the frontend that sent the request, or with a backend. Where the frontend is gone, nobody wants it.
+		// The input lies with the request's frontend, or with a backend. If the frontend is gone, nobody wants it.
 		frontend := b.peers.findPeer(it.Frontend)
 		source := frontend
 		composed := false
@@ -136,7 +136,7 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 	o.fetched.Store(0)
 	o.answered, o.broken, o.bad = false, false, nil
 
-	// A signal of the order's last use would be taken for one of this.
+	// Drop signals from the order's previous use.
 	for _, c := range []chan struct{}{o.ready, o.lead} {
 		select {
 		case <-c:
@@ -145,7 +145,7 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 	}
 }
 
-// lastDeadline is after which nobody wants the batch any more.
+// lastDeadline returns the time after which nobody wants the batch any more.
 func (o *order) lastDeadline() time.Duration {
 	last := time.Duration(0)
 	for i := range o.items {
@@ -165,9 +165,9 @@ func (o *order) failRest(r model.Reason) {
 	}
 }
 
-// fetchInputs posts the reads into o.slot. Called once, by whoever gave the order its slot.
+// fetchInputs posts the reads into o.slot. It is called once, by the goroutine that gave the order its slot.
 func (o *order) fetchInputs() {
-	// What has to be read for a composed input is known once its table is there.
+	// A composed input's reads are known once its table has arrived.
 	if o.composed {
 		o.fetchTables()
 		return
@@ -175,7 +175,7 @@ func (o *order) fetchInputs() {
 	o.postReads()
 }
 
-// postReads posts the reads of inputs, once it is known where all of them lie.
+// postReads posts the reads of inputs once all locations are known.
 func (o *order) postReads() {
 	for i := range o.items {
 		if it := &o.items[i]; it.group == nil && o.isWhole(it) {
@@ -184,7 +184,7 @@ func (o *order) postReads() {
 	}
 	o.planParts()
 
-	// Set before the first read may end: its end measures from here.
+	// Set before the first read may end, because its end measures from here.
 	o.posted = o.gpu.backend.now()
 	o.planned.Store(true)
 	for _, g := range o.groups {
@@ -194,7 +194,7 @@ func (o *order) postReads() {
 	o.noteArrived()
 }
 
-// isWhole says whether an item's input lies in one piece, and can be read.
+// isWhole reports whether an item's input lies in one piece, and can be read.
 func (o *order) isWhole(it *item) bool {
 	return it.source != nil && !it.composed && o.model.Takes(int(it.input.Length))
 }
@@ -212,7 +212,7 @@ func (o *order) isAwaited(it *item) bool {
 	return !o.planned.Load() || it.group != nil && !it.group.over.Load()
 }
 
-// addGroup makes a group of reads from a source, none yet.
+// addGroup makes an empty group of reads from a source.
 func (o *order) addGroup(source *peer) *group {
 	n := len(o.groups)
 
@@ -237,20 +237,20 @@ func (o *order) planGroup(first int) {
 	for i := first; i < len(o.items); i++ {
 		it := &o.items[i]
 
-		// All rows of one source are read together: one post, one end.
+		// All rows of one source are read together, with one post and one end.
 		if it.source != g.source || !o.isWhole(it) {
 			continue
 		}
 		it.group, it.read = g, int32(len(o.reads))
 
 		if o.model.Varies {
-			dst, _ := device.SetPacked(o.slot.InputRow(o.model, 0, i), int(it.input.Length)) // it takes that many
+			dst, _ := device.SetPacked(o.slot.InputRow(o.model, 0, i), int(it.input.Length)) // the row has this length
 			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote(it.input)})
 			o.rowOf = append(o.rowOf, int32(i))
 			continue
 		}
 
-		// Each input has its own place in the slot, so that a row is one read for each.
+		// Each input has its own place in the slot, so that a row takes one read per input.
 		for k := range o.model.Inputs {
 			t := &o.model.Inputs[k]
 			o.reads = append(o.reads, rdma.Read{Dst: o.slot.InputRow(o.model, k, i),
@@ -270,7 +270,7 @@ func (g *group) postChains(p *rdma.Peer) {
 		return
 	}
 
-	// More reads than one chain takes go in several, each with an end of its own.
+	// More reads than a chain's limit go in several chains, each with its own end.
 	n := (g.to - g.from + rdma.ChainMax - 1) / rdma.ChainMax
 	g.chains.Store(int32(n))
 	for from := g.from; from < g.to; from += rdma.ChainMax {
@@ -279,7 +279,7 @@ func (g *group) postChains(p *rdma.Peer) {
 	}
 }
 
-// readChain posts one chain. An executor that takes no rows early hears of the chain's end only.
+// readChain posts one chain. An executor that takes no rows early is told only of the chain's end.
 func (g *group) readChain(p *rdma.Peer, chain []rdma.Read, each func(int), done func(error)) {
 	if g.o.route.can.Early == nil || g.parts || g.tables {
 		each = nil
@@ -287,9 +287,9 @@ func (g *group) readChain(p *rdma.Peer, chain []rdma.Read, each func(int), done 
 	p.ReadWithin(max(g.o.useful-g.o.posted, readMin), chain, each, done)
 }
 
-// noteLanded hears that reads[i] has landed, before its chain has ended, and forwards it. Short reads are
-// reported by the chain's end only, and copied with the batch. The end may still say that the bytes are not good: then the row
-// is left out, and what was copied of it is forgotten (gpu.gather).
+// noteLanded is called when reads[i] has landed, before its chain has ended, and forwards it. Short reads are
+// reported only by the chain's end, and copied with the batch. If the end reports that the bytes are invalid, the row
+// is left out and its copy is forgotten (gpu.gatherRows).
 func (g *group) noteLanded(i int) {
 	o := g.o
 	row := o.rowOf[i]
@@ -302,11 +302,11 @@ func (g *group) noteLanded(i int) {
 // finishOne is the end of a group that was read in one chain, or could not be read at all.
 func (g *group) finishOne(err error) { g.endReads(g.from, g.to, err) }
 
-// endReads notes what of reads[from:to] failed. Called by the data plane, once per chain.
+// endReads records the failures of reads[from:to]. The data plane calls it once per chain.
 func (g *group) endReads(from, to int, err error) {
 	o := g.o
 
-	// A chain names the reads that failed, unless the peer was lost: then all did.
+	// A chain names the reads that failed; if the peer was lost, all did.
 	if err != nil {
 		var c *rdma.ChainError
 		if errors.As(err, &c) {
@@ -323,7 +323,7 @@ func (g *group) endReads(from, to int, err error) {
 
 	g.noteEnd(err)
 
-	// What is known of the rows is final before over is set: who sees over reads it.
+	// The rows' state is final before over is set: readers that see over rely on it.
 	if g.chains.Add(-1) != 0 {
 		return
 	}
@@ -337,7 +337,7 @@ func (g *group) endReads(from, to int, err error) {
 	o.noteArrived()
 }
 
-// markLost notes that a read failed: of a row, of one of its parts, or of its table.
+// markLost records that a read failed: of a row, of one of its parts, or of its table.
 func (g *group) markLost(i int32, silent bool) {
 	if g.parts {
 		g.o.parts[i].lost, g.o.parts[i].silent = true, silent
@@ -347,8 +347,8 @@ func (g *group) markLost(i int32, silent bool) {
 	it.lost, it.silent = true, it.silent || silent
 }
 
-// forwardRows lets the GPU have the rows that the group has brought and that it was told nothing of yet, while others
-// are still on their way or the batch before runs.
+// forwardRows copies the rows that the group has brought, and has not forwarded yet, to the GPU, while others are
+// still on their way or the previous batch runs.
 func (g *group) forwardRows() {
 	o, e := g.o, g.o.route.can.Early
 	if e == nil {
@@ -360,7 +360,7 @@ func (g *group) forwardRows() {
 			continue
 		}
 
-		// Neighbouring rows go together, so that the device copies them in one piece.
+		// Adjacent rows go together, so that the device copies them in one piece.
 		from := i
 		for i < len(o.items) && here(i) {
 			i++
@@ -377,7 +377,7 @@ func (o *order) recallRows() {
 	}
 }
 
-// noteArrived takes one off pending; the last one wakes the GPU.
+// noteArrived decrements pending; the last call wakes the GPU.
 func (o *order) noteArrived() {
 	if o.pending.Add(-1) != 0 {
 		return

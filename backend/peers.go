@@ -16,72 +16,72 @@ import (
 
 const (
 	connectMax   = 2 * time.Second        // for connecting to a frontend
-	connectPause = 100 * time.Millisecond // between attempts that fail; reads fail at once meanwhile
-	refusedEvery = time.Minute            // log lines about a frontend that cannot be reached
+	connectPause = 100 * time.Millisecond // between failed attempts; reads fail at once meanwhile
+	refusedEvery = time.Minute            // between log lines about a frontend that cannot be reached
 	waitingMax   = 1024                   // groups that wait for one frontend's connection
-	owedMax      = 1 << 14                // messages that do
-	owedBytesMax = 16 << 20               // of these
+	owedMax      = 1 << 14                // messages that wait for one frontend's connection
+	owedBytesMax = 16 << 20               // bytes of these
 )
 
 var errNoConnection = errors.New("frontend not connected")
 
-// peers are the nodes that the scheduler has named since the link was opened.
+// peers are the nodes that the scheduler has announced since the link was opened.
 type peers struct {
 	node *rdma.Node
 	log  *slog.Logger
-	byID map[uint32]*peer // frontends; the link's goroutine's
-	// nodes are backends, by their numbers; guarded by nodesMu. Few inputs lie with them, so they are connected when one does.
+	byID map[uint32]*peer // frontends; owned by the link's goroutine
+	// nodes are backends by number; guarded by nodesMu. They hold few inputs, so they are connected on first use.
 	nodes   map[uint32]*peer
 	nodesMu sync.Mutex
-	own     atomic.Uint32   // this backend's number; 0: the scheduler has given it none
-	ctx     context.Context // ends all connecting
+	own     atomic.Uint32   // this backend's number; 0: none assigned
+	ctx     context.Context // its end stops all connecting
 	wait    sync.WaitGroup  // connecting and probing goroutines
 
 	suspects atomic.Int64  // frontends that are suspect now
-	doubts   atomic.Uint64 // times that one became so
+	doubts   atomic.Uint64 // number of times that a frontend became suspect
 }
 
-// peer is a node that inputs are read from or answers go to: a frontend, or another backend. Orders keep it while they
-// run, whatever the scheduler says next.
+// peer is a node from which inputs are read or which receives answers: a frontend, or another backend. Orders keep it
+// while they run, whatever the scheduler announces next.
 type peer struct {
 	all  *peers
 	addr string
-	// staged says that it reads results that tell of their stages.
+	// staged reports that it understands results with stages.
 	staged bool
 	conn   atomic.Pointer[rdma.Peer] // nil while not connected
 
-	suspect atomic.Bool  // nothing is read from it until it answers: see doubt
-	left    atomic.Bool  // the scheduler names it no more
-	usual   atomic.Int64 // ns that reads of it take, when they are long
+	suspect atomic.Bool  // nothing is read from it until it answers, see doubt
+	left    atomic.Bool  // the scheduler no longer announces it
+	usual   atomic.Int64 // ns that long reads of it take
 
-	mu         sync.Mutex    // guards what follows
+	mu         sync.Mutex    // guards the fields below
 	trusted    time.Time     // when it was last suspect and answered
-	pause      time.Duration // before the first probe, when it last became suspect
-	said       time.Time     // the last log line about that
+	pause      time.Duration // before the first probe, since it last became suspect
+	said       time.Time     // of the last log line about that
 	doubts     int           // times since
 	badRows    int           // requests that failed alone since the last log line about them
-	badSaid    time.Time     // that line
-	refusals   int           // attempts to connect that failed since the last one that did not
-	warned     time.Time     // the last log line about these
+	badSaid    time.Time     // of that line
+	refusals   int           // failed attempts to connect since the last success
+	warned     time.Time     // of the last log line about these
 	connecting bool
-	began      time.Time // the last attempt
+	began      time.Time // of the last attempt
 	tried      time.Time // its end, if it failed
 	waiting    []*group
 	owed       [][]byte // messages to send once connected
 	owedBytes  int      // of these
 }
 
-// findPeer returns a frontend, nil if the scheduler never named it. The link's goroutine only.
+// findPeer returns a frontend; nil if the scheduler never named it. Only the link's goroutine calls it.
 func (p *peers) findPeer(id uint32) *peer { return p.byID[id] }
 
-// findNode returns a backend by its number, nil if there is none.
+// findNode returns a backend by its number; nil if there is none.
 func (p *peers) findNode(number uint32) *peer {
 	p.nodesMu.Lock()
 	defer p.nodesMu.Unlock()
 	return p.nodes[number]
 }
 
-// forgetPeers starts a session. The link's goroutine only.
+// forgetPeers starts a session. Only the link's goroutine calls it.
 func (p *peers) forgetPeers() {
 	p.nodesMu.Lock()
 	defer p.nodesMu.Unlock()
@@ -94,7 +94,7 @@ func (p *peers) forgetPeers() {
 	p.own.Store(0)
 }
 
-// tellPeers takes the scheduler's news of nodes. The link's goroutine only.
+// tellPeers takes the scheduler's announcements of nodes. Only the link's goroutine calls it.
 func (p *peers) tellPeers(news []wire.Peer) {
 	p.nodesMu.Lock()
 	defer p.nodesMu.Unlock()
@@ -110,13 +110,13 @@ func (p *peers) tellPeers(news []wire.Peer) {
 			continue
 		}
 
-		// Orders under way keep the old one until they end.
+		// Orders in progress keep the old one until they end.
 		if old != nil {
 			old.left.Store(true)
 			delete(known, id)
 		}
 
-		// Without an address the node has left.
+		// A node without an address has left.
 		if n.DataAddr == "" {
 			continue
 		}
@@ -134,7 +134,8 @@ func (p *peers) tellPeers(news []wire.Peer) {
 	}
 }
 
-// readGroup posts a group's reads, now or as soon as the frontend is connected. Of a suspect one it reads nothing.
+// readGroup posts a group's reads, now or as soon as the frontend is connected. It reads nothing from a suspect
+// frontend.
 func (f *peer) readGroup(g *group) {
 	if f.suspect.Load() {
 		g.refuseReads(errSuspect)
@@ -150,9 +151,9 @@ func (f *peer) readGroup(g *group) {
 		return
 	}
 
-	// Looked at again under the lock: the connection may have come in between.
+	// Check again under the lock: the connection may have come in between.
 	f.mu.Lock()
-	c := f.conn.Load() // connect sets it under mu
+	c := f.conn.Load() // set under mu
 	switch {
 	case c != nil:
 	case !f.connecting && time.Since(f.tried) < connectPause, len(f.waiting) >= waitingMax, f.all.ctx.Err() != nil:
@@ -162,8 +163,8 @@ func (f *peer) readGroup(g *group) {
 	default:
 		f.startConnecting()
 
-		// A new frontend is waited for. One that an attempt did not reach, or does not for long, may never be: meanwhile
-		// another backend can serve what waits here.
+		// Wait for a new frontend. One that an attempt did not reach, or not for long, may never be reached:
+		// meanwhile another backend can serve the requests that would wait here.
 		if f.refusals > 0 || time.Since(f.began) > overdueConnect {
 			f.mu.Unlock()
 			g.refuseReads(errNoConnection)
@@ -178,12 +179,12 @@ func (f *peer) readGroup(g *group) {
 	}
 }
 
-// withdrawGroup ends a group that still waits for the connection; one that is being read goes on.
+// withdrawGroup ends a group that still waits for the connection; one that is being read continues.
 func (f *peer) withdrawGroup(g *group) {
 	f.mu.Lock()
 	i := slices.Index(f.waiting, g)
 
-	// Without the lock: a group that ends may go on to free slots and post other reads.
+	// Without the lock: a group that ends may free slots and post other reads.
 	if i >= 0 {
 		f.waiting = slices.Delete(f.waiting, i, i+1)
 	}
@@ -199,7 +200,7 @@ func (g *group) refuseReads(why error) {
 	g.finishOne(why)
 }
 
-// startConnecting starts an attempt unless one is under way. f.mu is held.
+// startConnecting starts an attempt unless one is in progress. f.mu is held.
 func (f *peer) startConnecting() {
 	if f.connecting {
 		return
@@ -218,7 +219,7 @@ func (f *peer) startConnecting() {
 	}()
 }
 
-// noteConnected ends an attempt: what waited is read, or fails.
+// noteConnected ends an attempt: waiting reads are posted, or fail.
 func (f *peer) noteConnected(c *rdma.Peer, err error) {
 	f.mu.Lock()
 	f.connecting = false
@@ -230,7 +231,7 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 		f.conn.Store(c)
 	}
 
-	// Taken under the lock: what comes later finds the connection, or begins another attempt.
+	// Taken under the lock: later ones find the connection, or start another attempt.
 	waiting, owed := f.waiting, f.owed
 	f.waiting, f.owed, f.owedBytes = nil, nil, 0
 	f.mu.Unlock()
@@ -250,9 +251,9 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 	}
 }
 
-// notReached notes an attempt to connect that failed, and says so at first and now and then.
+// notReached records a failed attempt to connect, and logs the first and some of the following.
 func (f *peer) notReached(err error) {
-	// Closing ends attempts, which says nothing of the frontend.
+	// Closing ends attempts, which says nothing about the frontend.
 	if f.all.ctx.Err() != nil {
 		return
 	}
@@ -265,8 +266,8 @@ func (f *peer) notReached(err error) {
 	}
 }
 
-// oweMessage keeps a copy of a message until the frontend is connected. It reports false if no connection is under way, or too much
-// is kept, and returns the connection if it is there by now.
+// oweMessage keeps a copy of a message until the frontend is connected. It returns false if no connection is in
+// progress, or too much is kept, and returns the connection if it is open by now.
 func (f *peer) oweMessage(parts [][]byte) (owed bool, c *rdma.Peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,16 +286,16 @@ func (f *peer) oweMessage(parts [][]byte) (owed bool, c *rdma.Peer) {
 	return true, nil
 }
 
-// dropLost drops a connection that was lost, so that the next read connects anew.
+// dropLost drops a lost connection, so that the next read connects again.
 func (f *peer) dropLost(err error) {
 	if c := f.conn.Load(); c != nil && c.Err() != nil {
-		// Another goroutine may have connected anew: only the lost one is dropped.
+		// Another goroutine may have reconnected: drop only the lost one.
 		f.conn.CompareAndSwap(c, nil)
 		f.all.log.Debug("frontend lost", "addr", f.addr, "err", err)
 	}
 }
 
-// sendMessage sends a message to the frontend, or has it sent as soon as it is connected, if that is under way.
+// sendMessage sends a message to the frontend, or keeps it for a connection in progress.
 func (f *peer) sendMessage(parts [][]byte) error {
 	c := f.conn.Load()
 	if c == nil {

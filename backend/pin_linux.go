@@ -13,7 +13,7 @@ func pinThread(core int) error {
 	return unix.SchedSetaffinity(0, &set)
 }
 
-// checkCore says whether this process may run on a core.
+// checkCore returns an error if this process may not run on a core.
 func checkCore(core int) error {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

@@ -13,20 +13,20 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// What is loaded where changes while the backend serves: by its own methods, and by the scheduler's placements. One
-// change is made at a time. The scheduler is told of each as it happens; a load that fails leaves what was there.
+// Loaded models change while the backend serves, by its own methods and by the scheduler's placements. One change is
+// made at a time, and the scheduler is told of each as it happens. A failed load leaves the previous state.
 
-// entry is a model that the backend has, or has had, in some GPU's memory or can load.
+// entry is a model that the backend has or had in some GPU's memory, or can load.
 type entry struct {
 	model    *device.Model
 	measured bool       // its profile was measured or checked here
-	stamp    repo.Stamp // of the files that are loaded; 0: not known
+	stamp    repo.Stamp // of the loaded files; 0: unknown
 }
 
-// errClosing ends placements when the backend is closed.
+// errClosing ends placements when the backend closes.
 var errClosing = errors.New("the backend is being closed")
 
-// beginPlacing waits until no other change is being made.
+// beginPlacing waits until no other change is in progress.
 func (b *Backend) beginPlacing(ctx context.Context) error {
 	select {
 	case b.placing <- struct{}{}:
@@ -41,8 +41,8 @@ func (b *Backend) beginPlacing(ctx context.Context) error {
 func (b *Backend) endPlacing() { <-b.placing }
 
 // LoadModel reads a model from the repository and loads it on every GPU, while others are served. An empty version
-// means those that the repository's policy serves. A version that is loaded gets the weights that its file has now,
-// in place where the shapes are the same. After an error the GPUs have what they had, unless it says otherwise.
+// means the versions that the repository's policy selects. A loaded version gets the present weights of its file, in
+// place if the shapes are the same. After an error the GPUs keep what they had, unless the error says otherwise.
 func (b *Backend) LoadModel(ctx context.Context, name, version string) error {
 	if b.config.Find == nil {
 		return fmt.Errorf("load model %s: this backend has no repository", name)
@@ -55,8 +55,8 @@ func (b *Backend) LoadModel(ctx context.Context, name, version string) error {
 	return b.loadNewest(ctx, name, version)
 }
 
-// LoadLearnt is LoadModel for weights that were learnt: the version takes as long as the one that is loaded, whose profile
-// it gets instead of being measured between batches.
+// LoadLearnt is LoadModel for learnt weights: the version gets the profile of the loaded one, as it takes the same
+// time, instead of being measured between batches.
 func (b *Backend) LoadLearnt(ctx context.Context, name, version string) error {
 	if b.config.Find == nil {
 		return fmt.Errorf("load model %s: this backend has no repository", name)
@@ -71,7 +71,8 @@ func (b *Backend) LoadLearnt(ctx context.Context, name, version string) error {
 	return b.loadNewest(ctx, name, version)
 }
 
-// profileOfLearnt returns the profile that a learnt version shares with the version before; nil: it is to be measured.
+// profileOfLearnt returns the profile that a learnt version shares with the previous version; nil: it must be
+// measured.
 func (b *Backend) profileOfLearnt(m *device.Model) *profile.Profile {
 	if b.learnt != m.Name {
 		return nil
@@ -87,7 +88,7 @@ func (b *Backend) profileOfLearnt(m *device.Model) *profile.Profile {
 	return nil
 }
 
-// loadNewest is LoadModel for whoever is placing.
+// loadNewest is LoadModel for a caller that has begun placing.
 func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 	models, err := b.config.Find(ctx, name, version)
 	if err != nil {
@@ -97,7 +98,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 		return fmt.Errorf("failed to load %q: %w", name, err)
 	}
 
-	// New versions are loaded before old ones go: one that fails leaves what serves.
+	// New versions are loaded before old ones are unloaded, so a failure leaves a serving version.
 	var errs []error
 	for _, m := range models {
 		errs = append(errs, b.loadVersion(ctx, m))
@@ -107,10 +108,10 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 		return err
 	}
 
-	// Requests of the shape classes that there are go on while files or versions are replaced.
+	// Requests of existing shape classes continue while files or versions are replaced.
 	b.carryClasses(ctx, models)
 
-	// Versions that the policy serves no more go last: some version is served all the time.
+	// Versions that the policy no longer selects go last, so that some version always serves.
 	for i, e := range b.modelEntries() {
 		other := e.model.Name == name && !e.staysLoaded(models)
 		for _, g := range b.gpus {
@@ -123,7 +124,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 	return errors.Join(errs...)
 }
 
-// loadVersion loads a model on every GPU, unless they have it as its files are now.
+// loadVersion loads a model on every GPU, unless they have loaded its present files.
 func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
 	all := b.modelEntries()
 	known := slices.ContainsFunc(all, func(e entry) bool { return e.model.Name == m.Name && e.model.Version == m.Version })
@@ -133,7 +134,7 @@ func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
 
 	number := b.numberOf(m)
 	if !known {
-		b.tellLoadable(number) // numbers are told in turn, also of one that then cannot be loaded
+		b.tellLoadable(number) // the scheduler expects numbers in order, even of a model that then fails to load
 	}
 
 	if e := b.modelEntries()[number]; m.Source.Stamp != 0 && e.stamp == m.Source.Stamp && b.loadedEverywhere(number) {
@@ -145,15 +146,15 @@ func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
 		return fmt.Errorf("failed to load %q version %s: %w", m.Name, m.Version, err)
 	}
 
-	// The stamp comes last: after a load that failed the same files are tried again.
+	// The stamp comes last: after a failed load the same files are tried again.
 	e := b.modelEntries()[number]
 	e.stamp = m.Source.Stamp
 	b.setEntry(number, e)
 	return nil
 }
 
-// UnloadModel takes a version of a model, or all if it is empty, from every GPU. What was accepted is served first; if
-// ctx ends before, the model stays.
+// UnloadModel unloads a version of a model, or all if it is empty, from every GPU. Accepted requests are served
+// first; if ctx ends before that, the model stays.
 func (b *Backend) UnloadModel(ctx context.Context, name, version string) error {
 	if err := b.beginPlacing(ctx); err != nil {
 		return fmt.Errorf("unload model %s: %w", name, err)
@@ -162,19 +163,19 @@ func (b *Backend) UnloadModel(ctx context.Context, name, version string) error {
 	return b.unloadVersions(ctx, name, version)
 }
 
-// noteFailure keeps why a load failed, for the repository's index.
+// noteFailure records why a load failed, for the repository's index.
 func (b *Backend) noteFailure(name, version string, why error) {
 	if r := b.config.repository; r != nil {
 		r.noteFailure(name, version, why)
 	}
 }
 
-// unloadVersions is UnloadModel for whoever is placing.
+// unloadVersions is UnloadModel for a caller that has begun placing.
 func (b *Backend) unloadVersions(ctx context.Context, name, version string) error {
 	var errs []error
 	found := false
 	for i, e := range b.modelEntries() {
-		// A version takes its shape classes with it.
+		// A version's shape classes are unloaded with it.
 		whole, _ := model.SplitVersion(e.model.Version)
 		if e.model.Name != name || version != "" && e.model.Version != version && whole != version {
 			continue
@@ -201,7 +202,7 @@ func (b *Backend) modelEntries() []entry {
 	return b.models[:len(b.models):len(b.models)]
 }
 
-// numberOf returns the number of a model by name and version, a new one for one that is new.
+// numberOf returns the number of a model by name and version, a new number for a new model.
 func (b *Backend) numberOf(m *device.Model) uint32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,10 +216,10 @@ func (b *Backend) numberOf(m *device.Model) uint32 {
 	return uint32(len(b.models) - 1)
 }
 
-// setEntry says what a number stands for from now on.
+// setEntry replaces the entry of a number.
 func (b *Backend) setEntry(model uint32, e entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.models = append([]entry(nil), b.models...) // who holds entries reads the old ones
+	b.models = append([]entry(nil), b.models...) // readers keep the old list
 	b.models[model] = e
 }

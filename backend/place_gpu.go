@@ -10,14 +10,14 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// change is one model that is loaded on, or taken from, one GPU.
+// change is the load or unload of one model on one GPU.
 type change struct {
-	number uint64 // of the placement; 0: nobody asked
+	number uint64 // of the placement; 0: the backend's own
 	gpu    *gpu
 	model  uint32
 }
 
-// loadEverywhere loads a model on every GPU, one after another. GPUs that got it before one failed give it back.
+// loadEverywhere loads a model on every GPU, one after another. If one fails, the earlier ones unload it.
 func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Model) error {
 	var fresh []*gpu
 	for _, g := range b.gpus {
@@ -47,13 +47,13 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 			return nil
 		}
 
-		// New weights of other shapes need a load; any other error is the load's end.
+		// New weights of other shapes need a load; any other error ends this one.
 		if !errors.Is(err, device.ErrShape) {
 			return b.tellFailed(c, err)
 		}
 	}
 
-	// The new one is loaded beside the old one, which serves until it is replaced.
+	// The new model is loaded beside the old one, which serves until it is replaced.
 	r, err := c.gpu.loadRoute(ctx, m)
 	if err != nil {
 		return b.tellFailed(c, err)
@@ -72,11 +72,10 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 	return nil
 }
 
-// replaceRoute ends a route in favour of another one, which is loaded already. Where requests fit both none is refused
-// meanwhile.
+// replaceRoute replaces a route by a loaded one. If the requests fit both, none is refused meanwhile.
 func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) error {
 	if old.model.Source.SameTensors(r.model.Source) && r.model.BatchMax >= old.model.BatchMax {
-		// The new route takes what comes before the old one is drained.
+		// The new route takes over before the old one is drained.
 		c.gpu.setRoute(c.model, r)
 		if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
 			c.gpu.setRoute(c.model, old)
@@ -85,7 +84,7 @@ func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) err
 		return nil
 	}
 
-	// Requests for other shapes must not reach the new route: the scheduler stops sending first.
+	// Requests for other shapes must not reach the new route, so the scheduler stops sending first.
 	b.tellState(c, wire.PlacementReport{State: wire.Unloading})
 	if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
 		b.tellLoaded(c, old, 0, 0)
@@ -95,7 +94,7 @@ func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) err
 	return nil
 }
 
-// measureRoute sees that the model has a profile that holds here, and that it is fast enough for its SLO.
+// measureRoute makes sure that the model has a profile that holds here, and that it is fast enough for its SLO.
 func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 	m, e := r.model, b.modelEntries()[c.model]
 	if p := b.profileOfLearnt(m); p != nil {
@@ -106,7 +105,7 @@ func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 			return err
 		}
 
-		// Measured between the batches of others, which go on.
+		// Measured between the batches of other models, which continue.
 		run := func(batch device.Batch) (time.Duration, error) { return c.gpu.timeAlone(ctx, r, batch) }
 
 		p, err := b.config.Measure(ctx, run, m, s)
@@ -121,7 +120,7 @@ func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 		return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
 	}
 
-	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < one { // the scheduler would refuse all
+	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < one { // the scheduler would refuse all requests
 		return fmt.Errorf("model %s version %s: SLO %v is shorter than ℓ(1) = %v here: set the parameter slo_ms in its config.pbtxt higher", m.Name, m.Version, slo, one)
 	}
 
@@ -130,7 +129,7 @@ func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 	return nil
 }
 
-// unloadFrom takes a model from one GPU, and the memory that only it needed.
+// unloadFrom unloads a model from one GPU, and frees memory that only it needed.
 func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 	r := c.gpu.routeOf(c.model)
 	if r == nil {
@@ -146,7 +145,7 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 		return err
 	}
 
-	// Larger slots than needed cost memory only: the unload holds all the same.
+	// Slots that are too large only cost memory: the unload holds all the same.
 	if err := c.gpu.shrinkSlots(ctx); err != nil {
 		b.log.Warn("slots stay larger than the loaded models need", "gpu", c.gpu.name, "err", err)
 	}

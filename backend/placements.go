@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Place takes the scheduler's placements. They are carried out one after another, while batches go on.
+// Place receives the scheduler's placements. They are carried out one after another, while batches continue.
 func (b events) Place(list []wire.Placement) {
 	for _, p := range list {
 		if n, ok := wire.PlanOf(p.Number); ok {
@@ -23,14 +23,14 @@ func (b events) Place(list []wire.Placement) {
 	}
 }
 
-// placementsMax is how many placements of the scheduler may wait.
+// placementsMax is how many placements may wait.
 const placementsMax = 256
 
-// carryOut is the goroutine that carries placements out.
+// carryOut is the goroutine that carries out placements.
 func (b *Backend) carryOut(ctx context.Context) {
 	defer b.wait.Done()
 
-	// Reports need the link, which is attached after New has returned.
+	// Reports need the link, which is attached after New returns.
 	if b.awaitLink() == nil {
 		return
 	}
@@ -45,11 +45,11 @@ func (b *Backend) carryOut(ctx context.Context) {
 	}
 }
 
-// placeOne carries one placement out; its report says how that ended.
+// placeOne carries out one placement and reports the result.
 func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 	all := b.modelEntries()
 
-	// Numbers come from another process: they are checked before they are indices.
+	// Numbers come from another process: check them before using them as indices.
 	if int(p.GPU) >= len(b.gpus) || int(p.Model) >= len(all) {
 		b.sendReport(wire.PlacementReport{Number: p.Number, GPU: p.GPU, Model: p.Model, State: wire.LoadFailed,
 			Text: fmt.Sprintf("gpu %d, model %d: this backend has %d and %d", p.GPU, p.Model, len(b.gpus), len(all))})
@@ -67,10 +67,10 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 	case p.Op == wire.Unload:
 		err = b.unloadFrom(ctx, c)
 	case p.Op == wire.Load && r != nil:
-		// It is loaded already: the report is what the scheduler waits for.
+		// It is loaded already, and the scheduler waits for the report.
 		b.tellLoaded(c, r, 0, 0)
 	default:
-		// The repository is read anew: its files may have changed since the start.
+		// Read the repository again: its files may have changed since the start.
 		if m, err = b.rereadModel(ctx, m); err != nil {
 			err = b.tellFailed(c, err)
 			break
@@ -83,7 +83,7 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 	}
 }
 
-// rereadModel returns a model as the repository has it now, or as it was if there is none.
+// rereadModel returns the repository's present version of a model, or the given one if there is no repository.
 func (b *Backend) rereadModel(ctx context.Context, m *device.Model) (*device.Model, error) {
 	if b.config.Find == nil {
 		return m, nil

@@ -8,12 +8,11 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// pollSettle is how long the files of a model must stay as they are before it is loaded: one that is being copied is
-// left until it is whole.
+// pollSettle is how long a model's files must stay unchanged before it is loaded, so that no partial copy is loaded.
 const pollSettle = time.Second
 
-// pollRepository loads the models that come or change in the repository, and unloads those that go. seen are the stamps
-// of the files that were read at start.
+// pollRepository loads models that are added or changed in the repository, and unloads removed ones. seen are the
+// stamps of the files that were read at start.
 func (b *Backend) pollRepository(ctx context.Context, seen map[string]repo.Stamp) {
 	defer b.wait.Done()
 	r := b.config.repository
@@ -26,7 +25,7 @@ func (b *Backend) pollRepository(ctx context.Context, seen map[string]repo.Stamp
 		case <-t.C:
 		}
 
-		// A look that finds nothing new costs one scan; only a change is looked at twice.
+		// A look without changes costs one scan; only a change is looked at twice.
 		first, err := repo.Scan(r.dirs)
 		if err == nil && !changedSince(first, seen) {
 			continue
@@ -38,7 +37,7 @@ func (b *Backend) pollRepository(ctx context.Context, seen map[string]repo.Stamp
 		}
 
 		again, errAgain := repo.Scan(r.dirs)
-		if err = errors.Join(err, errAgain); err != nil { // a repository that is away for a moment is not an empty one
+		if err = errors.Join(err, errAgain); err != nil { // a repository that is temporarily unreachable is not empty
 			b.log.Warn("model repository not polled", "err", err)
 			continue
 		}
@@ -58,21 +57,21 @@ func changedSince(now, seen map[string]repo.Stamp) bool {
 	return false
 }
 
-// followRepository brings what is loaded in line with what two looks have found alike, and notes it in seen.
+// followRepository makes the loaded models match what two scans agree on, and records it in seen.
 func (b *Backend) followRepository(ctx context.Context, first, again, seen map[string]repo.Stamp) {
 	for name, stamp := range again {
-		// Files that differ between the looks are still being written: the next poll finds them.
+		// Files that differ between the scans are still being written: the next poll finds them.
 		if old, known := seen[name]; first[name] != stamp || known && old == stamp {
 			continue
 		}
-		seen[name] = stamp // a load that fails is tried again when a file changes
+		seen[name] = stamp // a failed load is tried again when a file changes
 		if err := b.loadOverridden(ctx, name, nil); err != nil {
 			b.log.Error("model of the repository not loaded", "model", name, "err", err)
 		}
 	}
 
 	for name := range seen {
-		// A model is gone when neither look finds it: a rename takes it away for a moment.
+		// A model is gone if neither scan finds it: a rename removes it only for a moment.
 		_, was := first[name]
 		if _, is := again[name]; was || is {
 			continue

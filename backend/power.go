@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// Triton's names for what the driver's management library tells of a host's GPUs.
+// Triton's names for the values of the driver's management library.
 var (
 	powerLabel      = []string{"gpu_uuid"}
 	descPower       = prometheus.NewDesc("nv_gpu_power_usage", "Power that the GPU takes, in watts.", powerLabel, nil)
@@ -16,8 +16,8 @@ var (
 	descMemoryUsed  = prometheus.NewDesc("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use, by any process.", powerLabel, nil)
 )
 
-// PowerMetrics returns a collector of the power, the energy and the memory of this host's GPUs under Triton's names, read when they
-// are asked for. What a GPU does not tell has no series; nor has a host without GPUs.
+// PowerMetrics returns a collector of the power, energy and memory of this host's GPUs under Triton's names, read on
+// each collection. Values that a GPU does not report have no series; nor has a host without GPUs.
 func PowerMetrics() prometheus.Collector { return powerMetrics(cuda.Inventory) }
 
 // powerMetrics lists the GPUs.
@@ -32,7 +32,7 @@ func (powerMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It may be called from any goroutine.
 func (list powerMetrics) Collect(out chan<- prometheus.Metric) {
-	// A host without GPUs, or without their driver, is none of whose metrics are missed.
+	// A host without GPUs, or without their driver, has no series.
 	gpus, err := list()
 	if err != nil {
 		return
@@ -44,7 +44,7 @@ func (list powerMetrics) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, kind, v, g.UUID)
 		}
 
-		// Zero is what the library does not know: a GPU at work takes power, and an idle one as well.
+		// Zero means unknown: even an idle GPU takes power.
 		if g.Watts > 0 {
 			tell(descPower, prometheus.GaugeValue, g.Watts)
 		}

@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// ProfileOptions say which models to measure, and how long.
+// ProfileOptions select the models to measure, and how long.
 type ProfileOptions struct {
 	Models  string   // the model repository
 	Only    []string // names of models; empty: every real one
@@ -29,9 +29,8 @@ type ProfileOptions struct {
 	Out     io.Writer
 }
 
-// MeasureModels measures real models of a repository on this host, prints a table and a line per
-// model, and stores the profiles with the repository. It goes on after a model that fails and
-// returns all errors.
+// MeasureModels measures real models of a repository on this host, prints a table and a line per model, and stores
+// the profiles in the repository. It continues after a model that fails and returns all errors.
 func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	r, err := openRepository(o.Models, false)
 	if err != nil {
@@ -53,7 +52,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	models, errs := o.chooseModels(r)
 	fmt.Fprintf(o.Out, "host kind %s (%s), seed %d\n", kind, about, o.Seed)
 
-	// Measurements are of one thread on one core, as an executor's batches are.
+	// Measure one thread on one core, as an executor's batches run.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if o.Core >= 0 {
@@ -63,7 +62,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	}
 
 	for _, m := range models {
-		// Models that have been measured are stored: an interrupt loses only the rest.
+		// Measured models are stored: an interrupt loses only the rest.
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
@@ -74,7 +73,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	return errors.Join(errs...)
 }
 
-// chooseModels picks the models that were asked for, with an error for each that cannot be measured.
+// chooseModels returns the requested models, and an error for each that cannot be measured.
 func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error) {
 	var models []*repo.Model
 	var errs []error
@@ -91,7 +90,7 @@ func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error
 		}
 	}
 
-	// A bad model that nobody asked for is no error then.
+	// Errors of models that were not requested do not matter.
 	if len(o.Only) > 0 {
 		return models, errs
 	}
@@ -140,7 +139,7 @@ func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library
 	return nil
 }
 
-// loaded runs f with m loaded where the options say.
+// loaded runs f with m loaded on the executor that the options select.
 func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) error {
 	if !o.GPU {
 		return loaded(m, library, f)
@@ -153,7 +152,7 @@ func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *devi
 	return loadedOn(func() (device.Executor, error) { return library.Executor(), nil }, m, f)
 }
 
-// loadedOn runs f with m loaded on a fresh executor and a slot of its own, in memory like a backend's.
+// loadedOn runs f with m loaded on a new executor and a slot of its own, in memory like a backend's.
 func loadedOn(open func() (device.Executor, error), m *device.Model, f func(device.Executor, *device.Slot) error) (err error) {
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
@@ -161,7 +160,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 
-	// The slot lies in registered memory, since copies from other memory take another time.
+	// The slot lies in registered memory, because copies from other memory take a different time.
 	memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
 	if err != nil {
 		return err
@@ -172,7 +171,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }() // before the memory goes: it may be pinned
+	defer func() { err = errors.Join(err, e.Close()) }() // before the memory is freed, as it may be pinned
 
 	slot := device.NewSlot(0, device.Pages(memory.Bytes()))
 	if err := e.AddSlot(slot); err != nil {
@@ -182,7 +181,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 		return err
 	}
 
-	// A first run is slow and would be measured; a model that takes no zeros is measured with its samples.
+	// A first run is slow and must not be measured; a model that does not accept zeros is measured with its samples.
 	run := func(b device.Batch) error { return device.Execute(e, b) }
 	if err := device.WarmUp(m, slot, e.Capabilities().Passes, false, run); err != nil && len(m.Samples) == 0 && !m.Varies {
 		return err

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// replier sends what became of orders. It belongs to one goroutine; a GPU has several.
+// replier sends the results of orders. It belongs to one goroutine; a GPU has several.
 type replier struct {
 	gpu    *gpu
 	header []byte
@@ -30,9 +30,9 @@ func (g *gpu) replyAll() {
 	}
 }
 
-// replyTo sends every output and reason of o, then Done, and gives up its claim on o. Once the session
-// is lost only outputs are sent: what failed here may be served elsewhere. Of a GPU that is lost, or whose batch
-// failed as a whole, only Done tells: the scheduler gives its requests to others.
+// replyTo sends every output and reason of o, then Done, and gives up its claim on o. Once the session is lost only
+// outputs are sent, because failed requests may be served elsewhere. For a lost GPU, or a batch that failed as a
+// whole, only Done is sent: the scheduler gives its requests to others.
 func (r *replier) replyTo(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
@@ -44,7 +44,7 @@ func (r *replier) replyTo(o *order) {
 	for i := range o.items {
 		it := &o.items[i]
 		if it.reason == model.ReasonNone {
-			// Rows that are held go out after the loop, when it is known where all of them lie.
+			// Held rows are announced after the loop, when all their locations are known.
 			if (held == nil || it.hold == 0) && !r.sendResult(it.reply, r.outputMessage(o, it, stages)) {
 				o.noteUnsent(i)
 			}
@@ -53,7 +53,7 @@ func (r *replier) replyTo(o *order) {
 
 		c.failed[it.reason].Add(1)
 
-		// The scheduler may have another backend try: it decides what the frontend is told.
+		// The scheduler may try another backend, so it decides what the frontend is told.
 		untold := isUnreached(o, it) || o.broken && it.reason == model.ExecutionFailed
 		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: it.reason, Untold: untold})
 
@@ -69,19 +69,20 @@ func (r *replier) replyTo(o *order) {
 		r.tellHeld(o, held, stages)
 	}
 
-	// A batch has its number from the session that sent it: no other one knows it.
+	// A batch's number means nothing to later sessions.
 	if live {
 		r.finishOrder(o)
 	}
 	o.releaseClaim()
 }
 
-// givenBack says whether others get a request with that reason: its GPU was lost or hangs while the batch ran
+// givenBack reports whether requests with that reason go to others: the GPU was lost or hung while the batch ran
 // (BackendLost), or before (NoBackend).
 func givenBack(r model.Reason) bool { return r == model.BackendLost || r == model.NoBackend }
 
-// isUnreached says whether a request failed because this backend cannot read from where its input lies, not now, or not before its
-// batch had to begin, though the request may have time. Then the scheduler tells the frontend: another backend may be better placed, and the way from here may lead nowhere.
+// isUnreached reports whether a request failed because this backend cannot read from the input's node, now or in
+// time, although the request may have time left. Then the scheduler tells the frontend: another backend may reach the
+// node, and this one may not reach the frontend.
 func isUnreached(o *order, it *item) bool {
 	if it.composed && it.reason == model.InputUnavailable && o.isPartUnreached(it) {
 		return true
@@ -89,8 +90,7 @@ func isUnreached(o *order, it *item) bool {
 	return it.reason == model.InputUnavailable && (it.silent || it.late || it.source == nil || it.source.suspect.Load() || it.source.conn.Load() == nil)
 }
 
-// holdFor makes the order's slot one that is held, where some of its requests want outputs held and there is room. Orders
-// without such requests pass by.
+// holdFor holds the order's slot if some of its requests want that and there is room; else it returns nil.
 func (r *replier) holdFor(o *order) *heldSlot {
 	if !o.composed || o.ended == 0 {
 		return nil
@@ -98,14 +98,14 @@ func (r *replier) holdFor(o *order) *heldSlot {
 	return r.gpu.holdOutputs(o)
 }
 
-// tellHeld tells the frontends of rows whose outputs are held where they lie. The lease runs before the first is told.
+// tellHeld tells the frontends where their held outputs lie. The lease starts before the first is told.
 func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 	type row struct {
 		at     int
 		places []model.Descriptor
 		inline [][]byte
 	}
-	// Where all rows lie is known before the first frontend is told: its release may be the last.
+	// All locations are known before the first frontend is told, as its release may be the last.
 	var rows []row
 	for i := range o.items {
 		it := &o.items[i]
@@ -116,8 +116,8 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 		rows = append(rows, row{i, places, inline})
 	}
 
-	// What is not held lies in the slot as well, which is somebody else's as soon as all rows are released: it is copied
-	// by the data plane when it is sent, and the first rows' frontends cannot release the last.
+	// Other outputs lie in the slot as well, which is reused as soon as all rows are released. The data plane copies
+	// them when they are sent, and the first rows' frontends cannot release the last row.
 	r.gpu.backend.holds.startLease(h)
 	for _, x := range rows {
 		it := &o.items[x.at]
@@ -136,7 +136,7 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 	}
 }
 
-// sendResult reports false if the frontend cannot be told from here.
+// sendResult returns false if the frontend cannot be reached from here.
 func (r *replier) sendResult(p *peer, parts [][]byte) bool {
 	err := p.sendMessage(parts)
 	if err != nil {
@@ -146,28 +146,28 @@ func (r *replier) sendResult(p *peer, parts [][]byte) bool {
 	return err == nil
 }
 
-// noteUnsent has Done say that an output did not reach its frontend. If that is still there, another backend may have a way to it;
-// without a word the request would wait for its deadline.
+// noteUnsent makes Done report that an output did not reach its frontend. If the frontend is alive, another backend
+// may reach it; otherwise the request would wait until its deadline.
 func (o *order) noteUnsent(i int) {
 	o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: model.BackendLost})
 }
 
-// resultHeader is what leads the message of a row that was executed.
+// resultHeader returns the header of an executed row's message.
 func (o *order) resultHeader(it *item, stages wire.Stages) wire.ResultHeader {
 	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began), Answer: o.answer}
 
-	// Frontends of an earlier version cannot read the stages.
+	// Frontends of an earlier version do not understand stages.
 	if it.reply.staged {
 		h.Staged, h.Stages = true, stages
 	}
 	return h
 }
 
-// outputMessage makes the message of a row that was executed.
+// outputMessage returns the message of an executed row.
 func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte {
 	h := o.resultHeader(it, stages)
 	if o.model.Varies {
-		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // there: gpu.execute has looked
+		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // ok was checked by failUnanswered
 		h.Output = uint32(len(out))
 		r.header = h.Append(r.header[:0])
 		r.parts = append(r.parts[:0], r.header, out)
@@ -176,34 +176,34 @@ func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte
 	r.header = h.Append(r.header[:0])
 	r.parts = append(r.parts[:0], r.header)
 
-	// Outputs go from where the executor wrote them: nothing is copied here.
+	// Outputs are sent from where the executor wrote them, without a copy.
 	for k := range o.model.Outputs {
 		r.parts = append(r.parts, o.run.OutputRow(o.model, k, int(it.row)))
 	}
 	return r.parts
 }
 
-// stagesAt tells how long the stages around the execution of an executed order took whose outputs are sent now.
+// stagesAt returns the stages of an executed order whose outputs are sent now.
 func (o *order) stagesAt(now time.Duration) wire.Stages {
 	fetched := max(time.Duration(o.fetched.Load()), o.came)
 	return wire.Stages{Fetch: wire.StageOf(int64(min(fetched, o.began) - o.came)), Wait: wire.StageOf(int64(o.began - fetched)),
 		Reply: wire.StageOf(int64(now - o.ended))}
 }
 
-// finishOrder tells the scheduler.
+// finishOrder sends Done to the scheduler.
 func (r *replier) finishOrder(o *order) {
 	fetched := max(time.Duration(o.fetched.Load()), o.came)
 	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(max(fetched-o.came, o.networkTail())), Failures: o.failures, FreeIn: int64(r.gpu.pauseTime())}
 
-	// Times of a batch that did not run would teach the scheduler nothing.
+	// The times of a batch that did not run are meaningless to the scheduler.
 	if o.ended > 0 {
 		r.done[0].Wait, r.done[0].Exec = int64(max(o.began-fetched, 0)), int64(o.ended-o.began)
 	}
 	r.gpu.backend.tellDone(r.done[:])
 }
 
-// networkTail is what a round trip to the batch's frontends may take where their kernels' variance says more than echoes: the scheduler plans
-// with the slowest fetches of late, which may have been lucky.
+// networkTail returns the time that a round trip to the batch's frontends may take, where the kernel's variance
+// exceeds the echoes. The scheduler plans with the slowest recent fetches, which may have been lucky.
 func (o *order) networkTail() (tail time.Duration) {
 	for _, g := range o.groups {
 		if c := g.source.conn.Load(); c != nil {
@@ -213,7 +213,7 @@ func (o *order) networkTail() (tail time.Duration) {
 	return tail
 }
 
-// pauseTime is how long the scheduler should send the GPU nothing.
+// pauseTime is how long the scheduler should leave the GPU alone.
 func (g *gpu) pauseTime() time.Duration {
 	switch {
 	case g.backend.draining.Load():
@@ -234,7 +234,7 @@ type counts struct {
 }
 
 func (c *counts) noteOrder(o *order) {
-	// An order that never ran counts among the failures alone.
+	// An order that never ran counts only as a failure.
 	if o.ended == 0 {
 		return
 	}
@@ -245,7 +245,7 @@ func (c *counts) noteOrder(o *order) {
 	c.wait.Add(int64(max(o.began-fetched, 0)))
 }
 
-// Stats is what one GPU has done since its start.
+// Stats are the counts of one GPU since its start.
 type Stats struct {
 	GPU               string
 	Batches, Rows     uint64
@@ -254,12 +254,12 @@ type Stats struct {
 	Failed            [reasonCount]uint64 // by model.Reason
 	Lost, Hung        bool
 	Failing           bool          // its latest batches have all failed
-	Aside             int           // models that run on the processor, since the GPU's kernels do not support them
+	Aside             int           // models that run on the processor, as the GPU's kernels do not support them
 	Loaded            int           // models that it takes batches of
 	Memory            device.Memory // of all its executors
 }
 
-// DataLinks returns what this host's kernel sees of the links with frontends.
+// DataLinks returns the kernel's view of the links with frontends.
 func (b *Backend) DataLinks() LinkStats { return b.node.Stats().Links() }
 
 // Stats returns one entry per GPU.
@@ -289,7 +289,7 @@ func (b *Backend) Stats() []Stats {
 	return all
 }
 
-// sumMemory adds up what the GPU's executors hold and have moved.
+// sumMemory returns the memory use of all of the GPU's executors.
 func (g *gpu) sumMemory() (sum device.Memory) {
 	for _, e := range g.executors {
 		sum.Add(e.Memory())

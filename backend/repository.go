@@ -19,18 +19,17 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Modes of Options.Control: who says which models of the repository are loaded, as in Triton.
+// Modes of Options.Control: how the loaded models are selected, as in Triton.
 const (
-	ControlNone     = "none"     // all at start, and no change
-	ControlExplicit = "explicit" // those of Options.Load at start, then what clients' commands say
-	ControlPoll     = "poll"     // all, and what changes in the repository
+	ControlNone     = "none"     // all at start, without changes
+	ControlExplicit = "explicit" // Options.Load at start, then clients' commands
+	ControlPoll     = "poll"     // all, following changes in the repository
 )
 
-// pollEvery is how often a polled repository is looked at where Options says nothing, as in Triton.
+// pollEvery is the default interval of polling, as in Triton.
 const pollEvery = 15 * time.Second
 
-// repository finds a backend's models: in the directories of its options, or where a command has put files in their
-// place.
+// repository finds a backend's models, in the directories of its options or in the files of a command.
 type repository struct {
 	dirs    []string
 	control string
@@ -42,19 +41,19 @@ type repository struct {
 
 	mu        sync.Mutex
 	overrides map[string]*override  // guarded by mu
-	reasons   map[versionKey]string // why the last load of a model, or of one version of it, failed; guarded by mu
+	reasons   map[versionKey]string // why the last load of a model, or of a version of it, failed; guarded by mu
 }
 
-// versionKey names a version of a model; without a version, what all have in common.
+// versionKey names a version of a model; without a version, the model as a whole.
 type versionKey struct{ name, version string }
 
-// override is what takes the place of a model's files.
+// override replaces a model's files.
 type override struct {
 	config string
-	files  string // a directory that stands for the repository; empty: only the configuration is another one
+	files  string // a directory that replaces the repository; empty: only the configuration is replaced
 }
 
-// discard removes the override's files, which nothing reads any more.
+// discard removes the override's files, which are no longer used.
 func (o *override) discard() error {
 	if o == nil || o.files == "" {
 		return nil
@@ -71,10 +70,10 @@ const (
 // overridePrefix begins the name of each such directory.
 const overridePrefix = "downbeat-model-"
 
-// newOverride writes a command's files below a directory of its own in parent, or where temporary files are if that is empty. The texts are the configuration, then paths and
-// contents in turn.
+// newOverride writes a command's files to a new directory in parent, or in the directory for temporary files if
+// parent is empty. The texts are the configuration, then paths and contents in turn.
 func newOverride(parent, name string, packed []byte) (*override, error) {
-	if name == "" || !filepath.IsLocal(name) || strings.ContainsAny(name, "/\\") { // it becomes a directory's
+	if name == "" || !filepath.IsLocal(name) || strings.ContainsAny(name, "/\\") { // the name becomes a directory's
 		return nil, fmt.Errorf("model %.40q: want a name without slashes", name)
 	}
 
@@ -101,7 +100,7 @@ func newOverride(parent, name string, packed []byte) (*override, error) {
 	return o, nil
 }
 
-// write writes the files and, to make a model's directory of it, the configuration.
+// write writes the files and the configuration, as a model's directory.
 func (o *override) write(name string, rest []byte) error {
 	dir := filepath.Join(o.files, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -138,7 +137,7 @@ func (o *override) write(name string, rest []byte) error {
 	return nil
 }
 
-// replace puts an override in force for the finds that come, nil for none, and returns the one before.
+// replace puts an override in force, nil for none, and returns the previous one.
 func (r *repository) replace(name string, o *override) (before *override) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,28 +150,28 @@ func (r *repository) replace(name string, o *override) (before *override) {
 	return before
 }
 
-// noteFailure keeps why a load failed.
+// noteFailure records why a load failed.
 func (r *repository) noteFailure(name, version string, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reasons[versionKey{name, version}] = why.Error()
 }
 
-// forget forgets why loads of a model failed.
+// forget drops the reasons of a model's failed loads.
 func (r *repository) forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.reasons, func(k versionKey, _ string) bool { return k.name == name })
 }
 
-// forgetVersion forgets why loads of one version of a model failed.
+// forgetVersion drops the reason of a version's failed load.
 func (r *repository) forgetVersion(name, version string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.reasons, versionKey{name, version})
 }
 
-// readModels reads a model anew and lays it out. An empty version means those that its policy serves.
+// readModels reads a model and lays it out. An empty version means the versions that its policy selects.
 func (r *repository) readModels(ctx context.Context, name, version string) ([]*device.Model, error) {
 	r.mu.Lock()
 	o := r.overrides[name]
@@ -183,7 +182,7 @@ func (r *repository) readModels(ctx context.Context, name, version string) ([]*d
 		how.Graph = nil
 	}
 
-	// An override's configuration counts more than the file's; its files stand for the whole repository.
+	// An override's configuration takes precedence; its files replace the whole repository.
 	if o != nil {
 		how.Config = o.config
 		if o.files != "" {
@@ -220,7 +219,7 @@ func (r *repository) readModels(ctx context.Context, name, version string) ([]*d
 	return found, nil
 }
 
-// layoutModel prepares a model with the classes that it has from the start, or the one class that is named.
+// layoutModel prepares a model with its initial classes, or with the one class that is named.
 func (r *repository) layoutModel(ctx context.Context, m *repo.Model, class string) ([]*device.Model, error) {
 	if class == "" {
 		return r.options.layoutAll(ctx, m, r.library)
@@ -232,9 +231,9 @@ func (r *repository) layoutModel(ctx context.Context, m *repo.Model, class strin
 	return []*device.Model{d}, err
 }
 
-// names are the models that there are, the overridden ones among them.
+// names returns the names of all models, including the overridden ones.
 func (r *repository) names() []string {
-	// A repository that cannot be read now still has its overrides to tell of.
+	// If the repository cannot be read now, report the overrides.
 	all, err := repo.Names(r.dirs)
 	if err != nil {
 		r.options.Logger.Error("model repository not read", "err", err)
@@ -248,8 +247,8 @@ func (r *repository) names() []string {
 	return slices.Compact(all)
 }
 
-// unserved lists the models of the repository that no GPU takes batches of, each with its reason. known are those that
-// have been loaded, or should have been.
+// unserved lists the models of the repository that no GPU takes batches of, each with its reason. known are the
+// models that have been loaded, or should have been.
 func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (all []model.Info) {
 	r.mu.Lock()
 	reasons := maps.Clone(r.reasons)
@@ -261,12 +260,12 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 		return model.Unloaded
 	}
 
-	listed, served := map[string]bool{}, map[string]bool{} // models with a version in the list, and with one that is loaded
+	listed, served := map[string]bool{}, map[string]bool{} // models with a version in the list, and models with a loaded one
 	names := r.names()
 	for i, e := range known {
 		k := versionKey{e.model.Name, e.model.Version}
 		if _, class := model.SplitVersion(k.version); class != "" {
-			continue // clients know of the version that it is a class of
+			continue // clients know its version
 		}
 		if loaded(uint32(i)) {
 			served[k.name] = true
@@ -284,7 +283,7 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		// Where versions are listed, the model has a line only if it has a reason of its own.
+		// A model with listed versions has a line of its own only if it has a reason of its own.
 		if !served[name] && (!listed[name] || reasons[versionKey{name, ""}] != "") {
 			all = append(all, model.Info{Name: name, Reason: reason(versionKey{name, ""})})
 		}

@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/backend/device"
 )
 
-// route is a model as one GPU runs it: the executor there that has it loaded.
+// route is a model on one GPU, with the executor that has it loaded.
 type route struct {
 	model     *device.Model
 	executor  device.Executor
@@ -19,14 +19,14 @@ type route struct {
 	footprint device.Footprint
 	aside     error         // why the GPU's own executor does not run it; nil: it does
 	unwarmed  error         // why its warm-up did not run; nil: it did
-	loadTime  time.Duration // that its executor took to load it
-	warmTime  time.Duration // and that its warm-up took
+	loadTime  time.Duration // duration of loading
+	warmTime  time.Duration // duration of the warm-up
 
 	live    int           // orders accepted and not recycled; guarded by gpu.mu
-	leaving chan struct{} // not nil: no order is accepted any more; closed when live is 0; guarded by gpu.mu
+	leaving chan struct{} // not nil: no further orders are accepted; closed when live is 0; guarded by gpu.mu
 }
 
-// routeOf returns the route of a model by its number, nil if it is not loaded.
+// routeOf returns the route of a model by its number; nil if it is not loaded.
 func (g *gpu) routeOf(model uint32) *route {
 	if all := *g.routes.Load(); int(model) < len(all) {
 		return all[model]
@@ -34,9 +34,9 @@ func (g *gpu) routeOf(model uint32) *route {
 	return nil
 }
 
-// setRoute puts a route in force, or with nil none, for the orders that come from now on. One placement at a time.
+// setRoute sets the route for later orders; nil: none. One placement at a time may call it.
 func (g *gpu) setRoute(model uint32, r *route) {
-	// Orders look routes up without a lock: the list is replaced, never changed.
+	// Orders look up routes without a lock, so the list is replaced and never changed.
 	all := slices.Clone(*g.routes.Load())
 
 	for int(model) >= len(all) {
@@ -46,14 +46,14 @@ func (g *gpu) setRoute(model uint32, r *route) {
 	g.routes.Store(&all)
 }
 
-// loadRoute loads a model on the first of the GPU's executors that supports it, and warms it up between the batches of
-// others. Nothing is left of a load that fails.
+// loadRoute loads a model on the first of the GPU's executors that supports it, and warms it up between the batches
+// of others. A failed load leaves nothing behind.
 func (g *gpu) loadRoute(ctx context.Context, m *device.Model) (*route, error) {
 	if err := g.growSlots(ctx, m.Bytes()); err != nil {
 		return nil, fmt.Errorf("%s: %w", g.name, err)
 	}
 
-	// The two times are told apart: the scheduler learns what a load costs.
+	// The two times are separate, because the scheduler learns the cost of a load.
 	began := time.Now()
 	r, err := g.chooseExecutor(m)
 	if err != nil {
@@ -70,8 +70,8 @@ func (g *gpu) loadRoute(ctx context.Context, m *device.Model) (*route, error) {
 	return r, nil
 }
 
-// chooseExecutor loads m on the first executor that supports it. What fails for another reason fails for good: a
-// model that does not fit, or a GPU that is lost, is not for the processor to make up for.
+// chooseExecutor loads m on the first executor that supports it. Any other failure is final: if a model does not fit,
+// or a GPU is lost, the processor must not take over.
 func (g *gpu) chooseExecutor(m *device.Model) (*route, error) {
 	var refusals error
 	for _, e := range g.executors {
@@ -88,8 +88,8 @@ func (g *gpu) chooseExecutor(m *device.Model) (*route, error) {
 	return nil, refusals
 }
 
-// warmUp runs the route's batch sizes. A model that runs on neither its samples nor a guess is served all the same;
-// one of numbers must take zeros.
+// warmUp runs the route's batch sizes. A model that runs on neither its samples nor a guess is served all the same; a
+// model of numbers must accept zeros.
 func (g *gpu) warmUp(ctx context.Context, r *route) error {
 	s, err := g.borrowSlot(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (g *gpu) warmUp(ctx context.Context, r *route) error {
 		return err
 	})
 
-	// Samples and texts are guesses: what the model makes of them says little about requests.
+	// Samples and texts are guesses: a failure says little about requests.
 	if err == nil || ctx.Err() != nil || errors.Is(err, device.ErrLost) || !m.Varies && len(m.Samples) == 0 {
 		return err
 	}
@@ -112,7 +112,7 @@ func (g *gpu) warmUp(ctx context.Context, r *route) error {
 	return nil
 }
 
-// timeAlone runs a batch with nothing else under way on the GPU.
+// timeAlone times a batch while nothing else runs on the GPU.
 func (g *gpu) timeAlone(ctx context.Context, r *route, b device.Batch) (took time.Duration, err error) {
 	err = g.runAlone(ctx, func() error {
 		began := time.Now()
@@ -123,14 +123,14 @@ func (g *gpu) timeAlone(ctx context.Context, r *route, b device.Batch) (took tim
 	return took, err
 }
 
-// stepPatience is how long a step of a load waits for a moment in which no batch is due.
+// stepPatience is how long a step of a load waits for a moment without due batches.
 const stepPatience = 20 * time.Millisecond
 
-// errAlone is what alone returns without having run anything.
+// errAlone is returned by runAlone if it has not run f.
 var errAlone = errors.New("the GPU is lost or hangs")
 
-// runAlone runs f between two batches: nothing is under way on the GPU's executors meanwhile. A step comes when no batch
-// is due, or else after the batch under way, so that a busy GPU is loaded, too.
+// runAlone runs f between two batches, while the GPU's executors are idle. It waits for a moment without due batches,
+// or else for the end of the batch in progress, so that a busy GPU can load too.
 func (g *gpu) runAlone(ctx context.Context, f func() error) error {
 	asked := time.Now()
 	stop := context.AfterFunc(ctx, func() {
@@ -142,7 +142,7 @@ func (g *gpu) runAlone(ctx context.Context, f func() error) error {
 
 	g.mu.Lock()
 
-	// While steps wait, endDeciding wakes everybody, so that a step is not passed over.
+	// While steps wait, endDeciding wakes all waiters, so that a step is not passed over.
 	g.steps++
 	for ctx.Err() == nil && (g.deciding || len(g.due) > 0 && time.Since(asked) < stepPatience && !g.isSick()) {
 		g.more.Wait()
@@ -154,12 +154,12 @@ func (g *gpu) runAlone(ctx context.Context, f func() error) error {
 		return err
 	}
 
-	// As the one who decides, nobody else hands batches to the executors.
+	// While this goroutine decides, no other passes batches to the executors.
 	g.deciding = true
 	g.mu.Unlock()
 	defer g.endDeciding()
 
-	// What is under way ends first: its time must not count as the step's.
+	// Batches in progress end first: their time must not count as the step's.
 	for {
 		g.mu.Lock()
 		n := len(g.flying)
@@ -170,12 +170,12 @@ func (g *gpu) runAlone(ctx context.Context, f func() error) error {
 		case n == 0:
 			return f()
 		}
-		<-g.freed // by whoever is flying, or the watchdog
+		<-g.freed // sent when a batch lands, or by the watchdog
 	}
 }
 
-// closeRoute ends a route: orders that come are given back, and when those that were accepted have ended, its executor
-// forgets the model. If ctx ends before, the route is in force again.
+// closeRoute ends a route: new orders are returned, and when the accepted ones have ended its executor unloads the
+// model. If ctx ends before that, the route is in force again.
 func (g *gpu) closeRoute(ctx context.Context, model uint32, r *route) error {
 	if err := g.drainRoute(ctx, r); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (g *gpu) closeRoute(ctx context.Context, model uint32, r *route) error {
 	return nil
 }
 
-// drainRoute lets the route accept no more and waits until its orders have ended.
+// drainRoute stops accepting orders and waits until the accepted ones have ended.
 func (g *gpu) drainRoute(ctx context.Context, r *route) error {
 	ended := make(chan struct{})
 	g.mu.Lock()
@@ -212,14 +212,14 @@ func (g *gpu) drainRoute(ctx context.Context, r *route) error {
 	return fmt.Errorf("%s: %d batches of %s are still under way: %w", g.name, r.live, r.model.Name, ctx.Err())
 }
 
-// leaveRoute takes an order off its route. g.mu is held.
+// leaveRoute removes an order from its route. g.mu is held.
 func (r *route) leaveRoute() {
 	if r.live--; r.live == 0 && r.leaving != nil {
 		close(r.leaving)
 	}
 }
 
-// noteAside says that a real model runs elsewhere than on the GPU, and in which precision.
+// noteAside logs that a real model does not run on the GPU, and in which precision it runs.
 func (g *gpu) noteAside(r *route) {
 	if m := r.model; r.isAside() {
 		g.backend.log.Warn("the GPU's kernels do not support the model: it runs on the processor", "gpu", g.name, "model", m.Name,
@@ -227,5 +227,5 @@ func (g *gpu) noteAside(r *route) {
 	}
 }
 
-// isAside says whether the model runs on the processor beside a GPU.
+// isAside reports whether the model runs on the processor beside a GPU.
 func (r *route) isAside() bool { return r.aside != nil && r.can.OnHost }

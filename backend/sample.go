@@ -4,15 +4,15 @@ import (
 	"sync/atomic"
 )
 
-// sampler hands on some of the inputs that a model's batches have brought here anyway.
+// sampler passes on some of the inputs of a model's batches.
 type sampler struct {
 	every uint64
 	seen  atomic.Uint64
 	take  func(input []byte)
 }
 
-// SampleInputs has take called with the first input of one in every answered requests of a model, of whatever version. It
-// must not block, and must not keep the bytes. A second call for a model replaces the first.
+// SampleInputs makes the backend call take with one input per every answered requests of a model, of any version.
+// take must not block, and must not keep the bytes. A second call for a model replaces the first.
 func (b *Backend) SampleInputs(model string, every int, take func(input []byte)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,14 +27,14 @@ func (b *Backend) SampleInputs(model string, every int, take func(input []byte))
 	b.samplers.Store(&all) // replaced, never changed: batches read it without a lock
 }
 
-// sampleRows hands on rows of a batch that has run.
+// sampleRows passes on rows of a batch that has run.
 func (g *gpu) sampleRows(o *order) {
 	all := g.backend.samplers.Load()
 	if all == nil {
 		return
 	}
 
-	// A packed row is no input of a fixed size.
+	// A packed row is not an input of fixed size.
 	s := (*all)[o.model.Name]
 	if s == nil || o.model.Varies || o.run == nil {
 		return

@@ -22,17 +22,16 @@ type Service struct {
 	leave func() error // ends the session with the scheduler
 }
 
-// patientWait is how long a patient backend looks for its scheduler before Start goes on without.
+// patientWait is how long a patient backend waits for its scheduler before Start continues without it.
 const patientWait = time.Second
 
-// Start loads the repository, measures what has no profile for this kind of host, and connects. A
-// scheduler that is not there is waited for until ctx ends (ten seconds without a deadline). The
-// caller must Stop it.
+// Start loads the repository, measures models without a profile for this kind of host, and connects. It waits for the
+// scheduler until ctx ends (ten seconds without a deadline). The caller must Stop the service.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
 	}
-	seen, err := repo.Scan(o.modelDirectories()) // before anything is read: what changes meanwhile counts as changed
+	seen, err := repo.Scan(o.modelDirectories()) // before anything is read, so that changes meanwhile are noticed
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +69,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), s.Backend.Close(), c.Node.Close())
 	}
 
-	// Polls and reloads come after the hello: what they change is told as changes to it.
+	// Polls and reloads come after the hello: they report changes to it.
 	if o.Control == ControlPoll {
 		s.wait.Add(1)
 		go s.pollRepository(s.peers.ctx, seen)
@@ -83,13 +82,13 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return s, nil
 }
 
-// Stop finishes what was accepted, until ctx ends at the latest, then disconnects and frees
-// everything. With a GPU that hangs it returns ctx's error and leaves the GPU's goroutine behind.
+// Stop finishes the accepted requests, until ctx ends at the latest, then disconnects and frees everything. If a GPU
+// hangs it returns ctx's error and leaves the GPU's goroutine behind.
 func (s *Service) Stop(ctx context.Context) error {
-	// Drained before the link closes: results of accepted batches still reach the scheduler.
+	// Drain before the link closes, so that results of accepted batches still reach the scheduler.
 	drained := s.Drain(ctx)
 
-	// The scheduler hears of the end before GPUs are given back.
+	// The scheduler learns of the end before the GPUs are freed.
 	err := s.leave()
 	s.logStats()
 
@@ -101,7 +100,7 @@ func (s *Service) Stop(ctx context.Context) error {
 	return errors.Join(drained, err, s.Backend.Close(), s.node.Close())
 }
 
-// logStats tells what each GPU has done.
+// logStats logs each GPU's counts.
 func (b *Backend) logStats() {
 	for _, g := range b.Stats() {
 		args := []any{"gpu", g.GPU, "batches", g.Batches, "rows", g.Rows, "busy", g.Busy.Round(time.Millisecond), "unsent", g.Unsent}

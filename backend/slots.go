@@ -8,16 +8,16 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// The slots of a GPU are as large as its loaded models need. A model that needs larger ones has them replaced before it
-// is loaded, one at a time, each when no batch has it: the GPU serves from the others meanwhile. When models that are
-// left need half or less, the slots are replaced by smaller ones (decision 0046).
+// The slots of a GPU are as large as its loaded models need. Before a model that needs larger ones is loaded, the
+// slots are replaced one at a time, each when no batch has it; the GPU serves from the others meanwhile. When the
+// remaining models need half or less, the slots are replaced by smaller ones (decision 0046).
 
-// borrowSlot takes a free slot, waiting for one until ctx ends. The caller gives it back with free.
+// borrowSlot takes a free slot, waiting for one until ctx ends. The caller returns it with freeSlots.
 func (g *gpu) borrowSlot(ctx context.Context) (*device.Slot, error) {
 	return g.takeFree(ctx, func(*device.Slot) bool { return true })
 }
 
-// takeFree takes a free slot that suits.
+// takeFree takes a free slot for which suits is true.
 func (g *gpu) takeFree(ctx context.Context, suits func(*device.Slot) bool) (*device.Slot, error) {
 	for {
 		g.mu.Lock()
@@ -39,7 +39,7 @@ func (g *gpu) takeFree(ctx context.Context, suits func(*device.Slot) bool) (*dev
 	}
 }
 
-// allocateSlots makes the slots of memory that the data plane can read into, before anything runs.
+// allocateSlots allocates the slots before anything runs, in memory that the data plane can read into.
 func (g *gpu) allocateSlots(size int) error {
 	for i := range slotsEach {
 		s, err := g.newSlot(i, size)
@@ -70,7 +70,7 @@ func (g *gpu) newSlot(index, size int) (*device.Slot, error) {
 	return s, nil
 }
 
-// dropSlot takes a slot from the executors and frees its memory.
+// dropSlot removes a slot from the executors and frees its memory.
 func (g *gpu) dropSlot(s *device.Slot) {
 	for _, e := range g.executors {
 		if err := e.DropSlot(s); err != nil {
@@ -82,7 +82,7 @@ func (g *gpu) dropSlot(s *device.Slot) {
 	buf.Free()
 }
 
-// noteMemory notes where a slot's memory comes from; nil: there is none any more. Whoever replies looks it up.
+// noteMemory records a slot's registered memory, for repliers; nil removes it.
 func (g *gpu) noteMemory(s *device.Slot, buf *rdma.Buffer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +93,7 @@ func (g *gpu) noteMemory(s *device.Slot, buf *rdma.Buffer) {
 	g.buffers[s] = buf
 }
 
-// growSlots sees that every slot has size bytes at least.
+// growSlots makes every slot at least size bytes large.
 func (g *gpu) growSlots(ctx context.Context, size int) error {
 	if size <= g.slotBytes {
 		return nil
@@ -101,7 +101,7 @@ func (g *gpu) growSlots(ctx context.Context, size int) error {
 	return g.replaceSlots(ctx, size)
 }
 
-// shrinkSlots makes the slots as small as the loaded models allow, if that is half of what they have or less.
+// shrinkSlots makes the slots as small as the loaded models allow, if that is at most half their size.
 func (g *gpu) shrinkSlots(ctx context.Context) error {
 	need := device.Align
 	for _, r := range *g.routes.Load() {
@@ -112,14 +112,14 @@ func (g *gpu) shrinkSlots(ctx context.Context) error {
 	if need > g.slotBytes/2 {
 		return nil
 	}
-	g.slotBytes = need // what is loaded from now on must not count on more
+	g.slotBytes = need // later loads must not count on more
 	return g.replaceSlots(ctx, need)
 }
 
-// replaceSlots gives the GPU slots of size bytes instead of those that it has. After an error some are as they were; the
-// loaded models fit into all.
+// replaceSlots replaces the GPU's slots by slots of size bytes. After an error some are unchanged; the loaded models
+// fit into all.
 func (g *gpu) replaceSlots(ctx context.Context, size int) error {
-	// Slots made here must not be replaced again, so that the old ones are listed first.
+	// List the old slots first, so that new ones are not replaced again.
 	old := map[*device.Slot]*rdma.Buffer{}
 	for s, b := range g.buffers {
 		old[s] = b
@@ -132,7 +132,7 @@ func (g *gpu) replaceSlots(ctx context.Context, size int) error {
 
 		var fresh *device.Slot
 		err = g.runAlone(ctx, func() (err error) {
-			// The old one goes last: its memory is there for the batches that come if there is not enough for another.
+			// The old slot is freed last: if there is no memory for another, batches keep it.
 			if fresh, err = g.newSlot(s.Index, size); err == nil {
 				g.dropSlot(s)
 			}

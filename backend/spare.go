@@ -10,21 +10,21 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// SpareWork is work of this backend that has no deadline: the scheduler orders its steps, one at a time, on GPUs that no
-// request can miss meanwhile (docs/decisions/0170). Its methods may be called from any goroutine.
+// SpareWork is work of this backend without a deadline. The scheduler orders its steps, one at a time, on GPUs that
+// no request needs meanwhile (docs/decisions/0170). Its methods may be called from any goroutine.
 type SpareWork struct {
 	b      *Backend
 	number uint32
 	run    func(limit time.Duration) (after func())
 	orders chan spareOrder
-	busy   atomic.Bool // a step is waiting or under way
+	busy   atomic.Bool // a step is waiting or running
 
 	mu      sync.Mutex
-	offer   wire.SpareOffer // what the scheduler knows, or is told when a session opens; Step 0: nothing
-	skipped []uint64        // orders that came while a step was under way
+	offer   wire.SpareOffer // as known to the scheduler, or sent when a session opens; Step 0: none
+	skipped []uint64        // orders that arrived during a step
 }
 
-// spareOrder is a step that was ordered.
+// spareOrder is an ordered step.
 type spareOrder struct {
 	wire.SpareStart
 	begin time.Duration // on the backend's clock
@@ -33,13 +33,13 @@ type spareOrder struct {
 // SpareStepMost is the longest step that a scheduler orders.
 const SpareStepMost = 10 * time.Millisecond
 
-// spareLast is how long Close waits for a step that is under way: one that hangs keeps nobody.
+// spareLast is how long Close waits for a running step.
 const spareLast = 5 * time.Second
 
-// NewSpareWork returns spare work that offers nothing yet. run does one step; it is called from one goroutine, pinned to
-// the core that the step was ordered on if there is one, and should return within the limit: batches may be planned for
-// the GPU from then on. What it returns, if anything, is called when the work was
-// withdrawn, without a GPU; it may offer the work again. The work ends with the backend.
+// NewSpareWork returns spare work that offers nothing yet. run does one step. It is called from one goroutine, pinned
+// to the core of the step's GPU if it has one, and should return within the limit: batches may be planned for the GPU
+// from then on. If it returns a function, the offer is withdrawn and the function is called without a GPU; it may
+// offer the work again. The work ends with the backend.
 func (b *Backend) NewSpareWork(name string, run func(limit time.Duration) (after func())) *SpareWork {
 	b.mu.Lock()
 	w := &SpareWork{b: b, number: uint32(len(b.spares)), run: run, orders: make(chan spareOrder, 1)}
@@ -52,8 +52,8 @@ func (b *Backend) NewSpareWork(name string, run func(limit time.Duration) (after
 	return w
 }
 
-// Offer says how long a step takes at most, as a rule, and the work's part of the spare time beside other work. It also
-// lets work go on that the scheduler has suspended.
+// Offer states how long a step takes, as an upper bound that normally holds, and the work's share of the spare time
+// among other work. It also resumes work that the scheduler has suspended.
 func (w *SpareWork) Offer(step time.Duration, weight float64) {
 	w.mu.Lock()
 	w.offer.Step, w.offer.Weight = int64(step), weight
@@ -61,10 +61,10 @@ func (w *SpareWork) Offer(step time.Duration, weight float64) {
 	w.tellOffer()
 }
 
-// Withdraw asks for no steps until the next Offer.
+// Withdraw requests no steps until the next Offer.
 func (w *SpareWork) Withdraw() { w.Offer(0, 0) }
 
-// tellOffer tells the scheduler, if it is connected; a session that opens later is told then.
+// tellOffer sends the offer to the scheduler, if connected; otherwise the next session sends it.
 func (w *SpareWork) tellOffer() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *SpareWork) tellOffer() {
 	}
 }
 
-// tellSpareWork tells a session that has just opened what spare work there is.
+// tellSpareWork sends all offers to a new session.
 func (b *Backend) tellSpareWork() {
 	b.mu.Lock()
 	all := slices.Clone(b.spares)
@@ -90,8 +90,8 @@ func (b *Backend) tellSpareWork() {
 	}
 }
 
-// Spare takes steps. One that comes while its work is still at an earlier one, which the scheduler has given up, is not
-// run: its end is told with the earlier one's, so that no further order follows before.
+// Spare receives steps. A step that arrives during an earlier one, which the scheduler has given up, is not run: its
+// end is reported with the earlier one's, so that no further order comes before.
 func (b events) Spare(steps []wire.SpareStart) {
 	now := b.now()
 	for _, s := range steps {
@@ -110,7 +110,7 @@ func (b events) Spare(steps []wire.SpareStart) {
 			w.skip(s.Number)
 			continue
 		}
-		w.orders <- spareOrder{s, now + time.Duration(s.Start)} // has room for the one
+		w.orders <- spareOrder{s, now + time.Duration(s.Start)} // has room for one
 	}
 }
 
@@ -121,7 +121,7 @@ func (w *SpareWork) skip(number uint64) {
 	w.skipped = append(w.skipped, number)
 }
 
-// endSkipped tells that orders which were not run have ended, and reports whether there were any.
+// endSkipped reports the ends of orders that were not run, and returns whether there were any.
 func (w *SpareWork) endSkipped() bool {
 	w.mu.Lock()
 	skipped := w.skipped
@@ -134,7 +134,7 @@ func (w *SpareWork) endSkipped() bool {
 	return len(skipped) > 0
 }
 
-// tellEnd tells that a step has ended.
+// tellEnd reports that a step has ended.
 func (b *Backend) tellEnd(number uint64) {
 	if l := b.linkNow(); l != nil {
 		if err := l.EndSpare([]wire.SpareEnd{{Number: number}}); err != nil {
@@ -178,16 +178,16 @@ func (w *SpareWork) runOrder(o spareOrder) {
 		return
 	}
 
-	w.busy.Store(false) // before: the next order follows the end at once
+	w.busy.Store(false) // first: the next order follows the end at once
 	w.b.tellEnd(o.Number)
 
-	// The scheduler may have given a late step up, and with it the work.
+	// The scheduler may have given up a late step, and with it the work.
 	if w.endSkipped() || late {
 		w.tellOffer()
 	}
 }
 
-// endWithPause ends a step and the offer, and does what follows.
+// endWithPause ends a step and the offer, and calls after.
 func (w *SpareWork) endWithPause(o spareOrder, after func()) {
 	w.Withdraw()
 	w.busy.Store(false)
@@ -196,7 +196,7 @@ func (w *SpareWork) endWithPause(o spareOrder, after func()) {
 	after()
 }
 
-// awaitSpare returns when no step runs any more, or one hangs.
+// awaitSpare returns when no step runs any more, or after spareLast.
 func (b *Backend) awaitSpare() {
 	ended := make(chan struct{})
 	go func() {

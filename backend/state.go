@@ -14,35 +14,35 @@ import (
 	"strings"
 )
 
-// With Options.State a backend keeps on disk what commands have loaded and unloaded, so that one that is started anew
-// serves what the one before did. What no command named is as Options.Load says.
+// With Options.State a backend records on disk which models commands have loaded and unloaded, so that a restarted
+// backend serves the same models. For other models Options.Load holds.
 
 const stateFile = "loaded.json"
 
-// stateMost bounds the file: room for a configuration of each of thousands of models.
+// stateMost bounds the file: room for the configurations of thousands of models.
 const stateMost = 64 << 20
 
-// commanded is what commands have made of the models that they named.
+// commanded is the state of the models that commands have named.
 type commanded struct {
-	dir    string // of this backend; empty: nothing is kept
+	dir    string // of this backend; empty: nothing is recorded
 	models map[string]commandedModel
 }
 
 type commandedModel struct {
 	Loaded bool   `json:"loaded"`
-	Config string `json:"config,omitempty"` // in the place of the model's own
-	Files  string `json:"files,omitempty"`  // a directory beside the file, in the place of the model's own
+	Config string `json:"config,omitempty"` // replaces the model's own
+	Files  string `json:"files,omitempty"`  // a directory beside the file that replaces the model's own files
 }
 
-// openCommanded reads what a backend of that name kept in a directory. What a command brought and nothing names any more, since
-// the process ended in between, is removed.
+// openCommanded reads the state of the backend of that name. It removes files of commands that the state does not
+// name, left by a process that ended early.
 func openCommanded(dir, backend string) (*commanded, error) {
 	s := &commanded{models: map[string]commandedModel{}}
 	if dir == "" {
 		return s, nil
 	}
 
-	// A directory of its own by name: backends of one host may share the parent. A name may hold slashes.
+	// A directory per name, because backends of one host may share the parent. A name may contain slashes.
 	s.dir = filepath.Join(dir, "backend-"+url.PathEscape(backend))
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -53,7 +53,7 @@ func openCommanded(dir, backend string) (*commanded, error) {
 	return s, s.removeLeftovers()
 }
 
-// read reads the file; there may be none.
+// read reads the file, if there is one.
 func (s *commanded) read() error {
 	file, err := os.Open(filepath.Join(s.dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,14 +72,14 @@ func (s *commanded) read() error {
 		return err
 	}
 
-	// An unknown field is of a later version, whose meaning would be lost with the next write.
+	// An unknown field belongs to a later version; the next write would lose it.
 	d := json.NewDecoder(file)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s.models); err != nil {
 		return err
 	}
 
-	// A path that leads elsewhere would be removed with the model: the file may have been edited.
+	// A path that leads elsewhere would be removed with the model, and the file may have been edited.
 	for name, m := range s.models {
 		if m.Files != "" && (filepath.Base(m.Files) != m.Files || !strings.HasPrefix(m.Files, overridePrefix)) {
 			return fmt.Errorf("model %.40q: files %.40q, want a directory %s…", name, m.Files, overridePrefix)
@@ -88,7 +88,7 @@ func (s *commanded) read() error {
 	return nil
 }
 
-// removeLeftovers removes files of commands that no model has.
+// removeLeftovers removes files of commands that no model uses.
 func (s *commanded) removeLeftovers() error {
 	all, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *commanded) removeLeftovers() error {
 	return err
 }
 
-// noteCommand keeps what a command has made of a model. It returns when that is on the disk.
+// noteCommand records the result of a command. It returns when that is on disk.
 func (s *commanded) noteCommand(name string, loaded bool, o *override) error {
 	if s.dir == "" {
 		return nil
@@ -117,7 +117,7 @@ func (s *commanded) noteCommand(name string, loaded bool, o *override) error {
 		}
 	}
 
-	// Nothing new needs no write.
+	// No change needs no write.
 	if old, known := s.models[name]; known && old == m {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (s *commanded) noteCommand(name string, loaded bool, o *override) error {
 	return s.write()
 }
 
-// write puts a new file in the place of the old one.
+// write replaces the file.
 func (s *commanded) write() error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -134,7 +134,7 @@ func (s *commanded) write() error {
 		return err
 	}
 
-	// Written aside, synced and renamed: a crash leaves the old file or the new one, whole.
+	// Written aside, synced and renamed: a crash leaves the old file or the new one, complete.
 	file, err := os.CreateTemp(s.dir, stateFile+".*")
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *commanded) write() error {
 	return nil
 }
 
-// overrides are the models whose files a command has put others in the place of.
+// overrides returns the models whose files commands have replaced.
 func (s *commanded) overrides() map[string]*override {
 	all := map[string]*override{}
 	for name, m := range s.models {
@@ -166,8 +166,8 @@ func (s *commanded) overrides() map[string]*override {
 	return all
 }
 
-// atStart returns the models of the repository to load at start, and those not to, "*" notwithstanding. Overridden ones
-// are loaded later.
+// atStart returns the models of the repository to load at start, and those to leave out even if load is "*".
+// Overridden ones are loaded later.
 func (s *commanded) atStart(load []string) (with, without []string) {
 	with = slices.Clone(load)
 	for _, name := range slices.Sorted(maps.Keys(s.models)) {
@@ -181,13 +181,13 @@ func (s *commanded) atStart(load []string) (with, without []string) {
 	return slices.Compact(with), without
 }
 
-// reloadOverridden loads what commands had loaded with files or a configuration of their own before the process began.
+// reloadOverridden loads the models that commands of an earlier run loaded with their own files or configuration.
 func (b *Backend) reloadOverridden(names []string) {
 	defer b.wait.Done()
 	ctx := b.peers.ctx
 	for _, name := range names {
 		if err := b.beginPlacing(ctx); err != nil {
-			return // it closes
+			return // the backend is closing
 		}
 		err := b.loadNewest(ctx, name, "")
 		b.tellUnserved()

@@ -10,19 +10,19 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// A frontend whose reads are overdue is suspect: its host may be dark, its link slow, its process stopped. What is
-// being read from it is given up, so that it holds no slot of a GPU; its rows fail at once, and the other rows of
-// their batches run. It is asked again and again whether it answers, and trusted as soon as it does (decision 0044).
+// A frontend whose reads are overdue becomes suspect: its host may be unreachable, its link slow, its process
+// stopped. Reads from it are given up, so that they hold no slot of a GPU; its rows fail at once, and the other rows
+// of their batches run. The backend probes it repeatedly, and trusts it as soon as it answers (decision 0044).
 const (
-	overdueFactor  = 4                      // times what reads of the frontend take
-	overdueRate    = 50_000_000             // bytes a second: a link that brings so many is not slow
-	overdueConnect = 100 * time.Millisecond // that a batch waits for a frontend that is being connected
-	pingMax        = time.Second            // for an answer; then the connection is made anew
-	probeMin       = 10 * time.Millisecond  // between probes, and before the first of a frontend that was suspect lately
+	overdueFactor  = 4                      // multiple of the usual time of the frontend's reads
+	overdueRate    = 50_000_000             // bytes a second: a link with this rate is not slow
+	overdueConnect = 100 * time.Millisecond // for a batch that waits for a frontend's connection
+	pingMax        = time.Second            // for an answer; after that it reconnects
+	probeMin       = 10 * time.Millisecond  // between probes, and before the first one if the frontend was not suspect recently
 	probeMax       = 2 * time.Second
-	relapse        = 10 * time.Second // who is suspect again within it is trusted later than the time before
-	sayEvery       = 10 * time.Second // log lines about one frontend
-	slotTries      = time.Millisecond // how often an order without a slot looks whether its reads have begun
+	relapse        = 10 * time.Second // a frontend that is suspect again within this time is trusted later than before
+	sayEvery       = 10 * time.Second // between log lines about one frontend
+	slotTries      = time.Millisecond // interval at which an order without a slot checks whether its reads have begun
 )
 
 var errSuspect = errors.New("frontend is suspect: reads from it are overdue")
@@ -30,34 +30,34 @@ var errSuspect = errors.New("frontend is suspect: reads from it are overdue")
 // never is later than any time of the backend's clock.
 const never = time.Duration(math.MaxInt64)
 
-// overdueAfter is how long the group's reads may take before their frontend is suspect. It grows with the budgets, for a
-// batch that has seconds can wait out a host that stumbles, and with the inputs: 8 MiB take a sound network longer
-// than an eighth of most budgets, and nothing would ever be learned of it.
+// overdueAfter is how long the group's reads may take before their frontend is suspect. It grows with the budgets,
+// because a batch with seconds left can wait for a host that stalls briefly. It also grows with the inputs: 8 MiB
+// take a sound network longer than an eighth of most budgets, and their usual time could never be learned.
 func (o *order) overdueAfter(g *group) time.Duration {
 	least := max(limits.OverdueAfter(o.useful-o.came), o.soundReadTime(g))
 
-	// A connection takes longer to make than a read: a new frontend is not suspect for it.
+	// Connecting takes longer than a read, and must not make a new frontend suspect.
 	if g.source.conn.Load() == nil {
 		return max(least, overdueConnect)
 	}
 	return max(least, overdueFactor*time.Duration(g.source.usual.Load()))
 }
 
-// soundReadTime is what the group's inputs take at overdueRate.
+// soundReadTime is the time of the group's reads at overdueRate.
 func (o *order) soundReadTime(g *group) time.Duration {
 	rows := (g.to - g.from) / max(1, len(o.model.Inputs))
 	return time.Duration(rows*o.model.InBytes) * (time.Second / overdueRate)
 }
 
-// learnTime notes how long a read took that ended well: the longest lately counts.
+// learnTime records the duration of a successful read; usual is a fading maximum.
 func (f *peer) learnTime(took time.Duration) {
-	// The longest fades by a 64th with each read, so that one slow read does not count for ever.
+	// The maximum fades by a 64th per read, so that one slow read does not count for ever.
 	usual := f.usual.Load()
 	f.usual.Store(max(int64(took), usual-usual/64))
 }
 
-// doubtStalled makes the frontend suspect, and reports so, if the kernel has had no word from its host for longer than the group's reads may
-// take: what is asked for now would lie behind what does not arrive, and the kernel doubles its pauses.
+// doubtStalled makes the frontend suspect, and returns true, if its host has acknowledged nothing for longer than the
+// group's reads may take. A read now would wait behind lost data, and the kernel doubles its retransmission pauses.
 func (f *peer) doubtStalled(g *group, stalled time.Duration) bool {
 	if stalled == 0 || stalled < g.o.overdueAfter(g) {
 		return false
@@ -66,8 +66,8 @@ func (f *peer) doubtStalled(g *group, stalled time.Duration) bool {
 	return true
 }
 
-// doubtPeer makes the frontend suspect and gives up what is being read from it. It does not wait, and may be called
-// from any goroutine, also where a read ends.
+// doubtPeer makes the frontend suspect and gives up the reads from it. It does not wait, and may be called from any
+// goroutine, even where a read ends.
 func (f *peer) doubtPeer(why string) {
 	if f.suspect.Swap(true) {
 		return
@@ -75,7 +75,7 @@ func (f *peer) doubtPeer(why string) {
 	f.all.doubts.Add(1)
 	f.all.suspects.Add(1)
 
-	// A frontend that falls back soon is asked later each time.
+	// If a frontend soon becomes suspect again, each first probe comes later.
 	f.mu.Lock()
 	if time.Since(f.trusted) < relapse {
 		f.pause = min(max(2*f.pause, probeMin), probeMax)
@@ -92,7 +92,7 @@ func (f *peer) doubtPeer(why string) {
 		f.doubts = 0
 	}
 
-	// A backend that closes starts no goroutine any more.
+	// A closing backend starts no goroutines.
 	probing := f.all.ctx.Err() == nil
 	if probing {
 		f.all.wait.Add(1)
@@ -103,7 +103,7 @@ func (f *peer) doubtPeer(why string) {
 		g.refuseReads(errSuspect)
 	}
 
-	// Reads under way end at once, so that their slots come free.
+	// Reads in progress end at once, so that their slots become free.
 	if c := f.conn.Load(); c != nil {
 		c.GiveUp()
 	}
@@ -112,7 +112,7 @@ func (f *peer) doubtPeer(why string) {
 	}
 }
 
-// probePeer asks until the frontend answers, or the scheduler names it no more.
+// probePeer probes until the frontend answers, or the scheduler no longer announces it.
 func (f *peer) probePeer() {
 	defer f.all.wait.Done()
 	defer f.all.suspects.Add(-1)
@@ -122,7 +122,7 @@ func (f *peer) probePeer() {
 	pause := f.pause
 	f.mu.Unlock()
 
-	// Pauses grow, so that a host that stays dark costs little.
+	// Pauses grow, so that an unreachable host costs little.
 	for f.all.sleepFor(pause) && !f.left.Load() {
 		if f.askPeer() {
 			f.trustPeer(since)
@@ -141,8 +141,8 @@ func (f *peer) trustPeer(since time.Time) {
 	f.all.log.Debug("frontend answers again", "addr", f.addr, "after", time.Since(since).Round(time.Millisecond))
 }
 
-// askPeer connects if need be and asks once. What the frontend still sends for reads that were given up comes
-// before its answer; if that takes long, a new connection is the quicker way.
+// askPeer connects if necessary and sends one ping. Data for abandoned reads comes before the answer; if that takes
+// long, a new connection is quicker.
 func (f *peer) askPeer() bool {
 	ctx, cancel := context.WithTimeout(f.all.ctx, connectMax)
 	defer cancel()
@@ -159,7 +159,7 @@ func (f *peer) askPeer() bool {
 	select {
 	case err = <-ended:
 	case <-patience.C:
-		// Closing ends the ping with an error, which is all that is waited for then.
+		// Closing ends the ping with an error; wait only for that.
 		c.Close()
 		err = <-ended
 	case <-f.all.ctx.Done():
@@ -176,7 +176,7 @@ func (f *peer) askPeer() bool {
 	return true
 }
 
-// sleepFor waits; it reports false if the backend closes meanwhile.
+// sleepFor waits; it returns false if the backend closes meanwhile.
 func (p *peers) sleepFor(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -188,7 +188,7 @@ func (p *peers) sleepFor(d time.Duration) bool {
 	}
 }
 
-// overdueAt is when the last of the order's reads under way will be overdue; never if none is, or all that are
+// overdueAt returns when the last of the order's reads in progress becomes overdue; never if there are none, or all
 // have been given up.
 func (o *order) overdueAt() time.Duration {
 	if !o.planned.Load() {
@@ -207,7 +207,7 @@ func (o *order) overdueAt() time.Duration {
 	return at
 }
 
-// doubtOverdue makes the frontends suspect whose reads are overdue at now.
+// doubtOverdue makes frontends with overdue reads suspect.
 func (o *order) doubtOverdue(now time.Duration) {
 	if !o.planned.Load() {
 		return
@@ -219,7 +219,7 @@ func (o *order) doubtOverdue(now time.Duration) {
 	}
 }
 
-// doubtLate makes all frontends suspect that have not delivered: somebody needs the slot.
+// doubtLate makes all frontends that have not delivered suspect, because the slot is needed.
 func (o *order) doubtLate() {
 	if !o.planned.Load() {
 		return
@@ -231,12 +231,12 @@ func (o *order) doubtLate() {
 	}
 }
 
-// noteEnd notes how the group's reads ended, for the next ones from its frontend.
+// noteEnd records how the group's reads ended, for later reads from its frontend.
 func (g *group) noteEnd(err error) {
 	switch now := g.o.gpu.backend.now(); {
 	case err == nil:
 		g.source.learnTime(now - g.o.posted)
-	case errors.Is(err, rdma.ErrGivenUp) && now >= g.o.useful: // else by doubt
+	case errors.Is(err, rdma.ErrGivenUp) && now >= g.o.useful: // otherwise because the frontend is suspect
 		g.source.doubtPeer("a read did not end by the last deadline of its batch")
 	}
 }

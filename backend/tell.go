@@ -8,10 +8,10 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// What the scheduler is told of models: the hello says what is loaded and what can be, then each change follows. A
-// session opens with the hello of the start, so what has changed since is told again when one opens.
+// Reports to the scheduler: the hello lists the loaded and the loadable models, then each change follows. A session
+// opens with the hello of the start, so later changes are repeated when one opens.
 
-// Hello returns what the scheduler is told on connecting.
+// Hello returns the description that opens a session with the scheduler.
 func (b *Backend) Hello() Hello {
 	h := Hello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster, DataAddr: b.node.Addr()}
 	for _, g := range b.gpus {
@@ -27,7 +27,7 @@ func (b *Backend) Hello() Hello {
 	defer b.mu.Unlock()
 	h.Failed = b.config.failed[:min(len(b.config.failed), wire.ModelsMax)]
 
-	// What has changed since the start is told by this hello, not as news behind it.
+	// Changes since the start are part of this hello, not reports after it.
 	if b.renewed {
 		h.Failed = withoutModels(b.unserved, h.Models)
 	}
@@ -35,8 +35,8 @@ func (b *Backend) Hello() Hello {
 	return h
 }
 
-// detail is what plans need to know of the GPU. The first of its executors says it, which takes all models that it can: one
-// on the processor is of this host's kind, whatever emulates models beside it.
+// detail describes the GPU to plans. It is the description of its first executor, which takes as many models as it
+// can. An executor on the processor has the host's kind, even if others emulate models beside it.
 func (g *gpu) detail(host string) (d wire.GPUDetail) {
 	if len(g.executors) == 0 {
 		return d
@@ -48,7 +48,7 @@ func (g *gpu) detail(host string) (d wire.GPUDetail) {
 	return wire.GPUDetail{Kind: c.Kind[:min(len(c.Kind), wire.NameBytesMax)], Memory: uint64(max(0, c.Memory))}
 }
 
-// withoutModels leaves out of failed what is among the models that a hello describes: it names each once.
+// withoutModels removes from failed the models that a hello describes: it must name each once.
 func withoutModels(failed []model.Info, models []wire.BackendModel) (all []model.Info) {
 	for _, f := range failed {
 		if !slices.ContainsFunc(models, func(m wire.BackendModel) bool { return m.Info.Name == f.Name && m.Info.Version == f.Version }) {
@@ -58,7 +58,7 @@ func withoutModels(failed []model.Info, models []wire.BackendModel) (all []model
 	return all
 }
 
-// describeModel returns a model as the scheduler knows it.
+// describeModel describes a model to the scheduler.
 func (b *Backend) describeModel(model uint32) wire.BackendModel {
 	m := b.modelEntries()[model].model
 	d := wire.BackendModel{Info: m.Info(), Loaded: make([]bool, len(b.gpus))}
@@ -66,7 +66,7 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 		d.Profile = m.Profile.Table(m.BatchMax)
 	}
 
-	// Footprints may differ by GPU: the largest is planned with.
+	// Footprints may differ by GPU: plans use the largest.
 	for i, g := range b.gpus {
 		if r := g.routeOf(model); r != nil {
 			d.Loaded[i] = true
@@ -77,12 +77,12 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 	return d
 }
 
-// tellLoadable tells of a model that is new, or has another profile or other shapes.
+// tellLoadable reports a model that is new, or has a new profile or other shapes.
 func (b *Backend) tellLoadable(model uint32) {
 	d := b.describeModel(model)
 	b.limitLabels([]wire.BackendModel{d})
 
-	// Before the link is attached nobody needs to be told: the hello will say it.
+	// Before the link is attached the hello will contain it.
 	if l := b.linkNow(); l != nil {
 		if err := l.Offer([]wire.Loadable{{Number: model, Model: d}}); err != nil {
 			b.log.Debug("loadable model not sent", "err", err)
@@ -90,25 +90,25 @@ func (b *Backend) tellLoadable(model uint32) {
 	}
 }
 
-// tellLoaded tells that a GPU takes batches of a model, and what loading it took there.
+// tellLoaded reports that a GPU takes batches of a model, and the time of its load.
 func (b *Backend) tellLoaded(c change, r *route, load, warmUp time.Duration) {
 	b.tellState(c, wire.PlacementReport{State: wire.Loaded, Load: int64(load), WarmUp: int64(warmUp),
 		Static: uint64(r.footprint.Static), Dynamic: uint64(r.footprint.Dynamic)})
 
-	// What it shares is not part of a report, and not known before it is loaded.
+	// Shared memory is not part of a report, and unknown before the load.
 	if r.footprint.Shared > 0 {
 		b.tellLoadable(c.model)
 	}
 }
 
-// tellFailed tells that a placement failed, and returns why.
+// tellFailed reports that a placement failed, and returns the reason.
 func (b *Backend) tellFailed(c change, why error) error {
 	text := why.Error()
 	b.tellState(c, wire.PlacementReport{State: wire.LoadFailed, Text: text[:min(len(text), wire.TextBytesMax)]})
 	return why
 }
 
-// tellState sends a report about one model on one GPU.
+// tellState sends a report on one model on one GPU.
 func (b *Backend) tellState(c change, r wire.PlacementReport) {
 	r.Number, r.GPU, r.Model = c.number, c.gpu.number, c.model
 	b.sendReport(r)
@@ -122,7 +122,7 @@ func (b *Backend) sendReport(r wire.PlacementReport) {
 	}
 }
 
-// tellChanges tells a session that has just opened what is otherwise than its hello said.
+// tellChanges reports to a new session what has changed since its hello.
 func (b *Backend) tellChanges() {
 	b.mu.Lock()
 	greeted, unserved, renewed := b.greeted, b.unserved, b.renewed
@@ -135,7 +135,7 @@ func (b *Backend) tellChanges() {
 	}
 
 	for i := range b.modelEntries() {
-		// Models that came after the hello have numbers beyond it.
+		// Models added after the hello have numbers beyond it.
 		known := i < len(greeted)
 		if d := b.describeModel(uint32(i)); !known || renewed || !slices.Equal(greeted[i].Profile, d.Profile) || greeted[i].Info.BatchMax != d.Info.BatchMax || greeted[i].Info.Accuracy != d.Info.Accuracy {
 			b.tellLoadable(uint32(i))
@@ -143,7 +143,7 @@ func (b *Backend) tellChanges() {
 
 		for k, g := range b.gpus {
 			said, r := known && greeted[i].Loaded[k], g.routeOf(uint32(i))
-			switch c := (change{gpu: g, model: uint32(i)}); { // with several hellos it is not known which one the session opened with
+			switch c := (change{gpu: g, model: uint32(i)}); { // with several hellos it is unknown which one the session opened with
 			case r != nil && (!said || renewed):
 				b.tellLoaded(c, r, r.loadTime, r.warmTime)
 			case r == nil && (said || renewed):
@@ -154,8 +154,8 @@ func (b *Backend) tellChanges() {
 	b.tellPlan()
 }
 
-// tellPlan tells a session that has just opened which plan was the latest: a scheduler that is alone and was started again
-// numbers its plans from there on. It is the number of a report that says what is so anyway.
+// tellPlan reports the latest plan to a new session, by the number of a report that repeats a known state. A single
+// scheduler that was restarted continues its plans' numbers from there.
 func (b *Backend) tellPlan() {
 	last := b.lastPlan.Load()
 	if last == 0 || len(b.modelEntries()) == 0 {

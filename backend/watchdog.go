@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	hangCheck = 100 * time.Millisecond // how often to look for batches that are over limits.Backend
-	hungPause = 2 * time.Second        // how long the scheduler is told to leave a hanging GPU alone
-	lostPause = time.Hour              // and a lost one
+	hangCheck = 100 * time.Millisecond // interval of checks for batches that exceed limits.Backend
+	hungPause = 2 * time.Second        // how long the scheduler should leave a hanging GPU alone
+	lostPause = time.Hour              // likewise a lost one
 )
 
 // isSick reports whether batches sent to the GPU would fail.
 func (g *gpu) isSick() bool { return g.lost.Load() || g.hung.Load() }
 
-// watchdog gives back what a hanging GPU holds, until stop is closed. One goroutine per backend.
+// watchdog returns the orders of hanging GPUs, until stop is closed. One goroutine per backend.
 func (b *Backend) watchdog() {
 	defer b.wait.Done()
 	repliers := make([]*replier, len(b.gpus))
@@ -37,7 +37,7 @@ func (b *Backend) watchdog() {
 	}
 }
 
-// rescueOrders answers for a GPU that hangs: what the executor has may have run (BackendLost), what is due has not.
+// rescueOrders answers for a hanging GPU: orders of the executor may have run (BackendLost), those due have not.
 func (g *gpu) rescueOrders(r *replier) {
 	for o := g.takeOverdue(); o != nil; o = g.takeOverdue() {
 		g.backend.log.Error("GPU hangs: others get its requests until it answers again", "gpu", g.name, "model", o.model.Name,
@@ -46,7 +46,7 @@ func (g *gpu) rescueOrders(r *replier) {
 		r.replyTo(o)
 	}
 
-	// Until the GPU answers, what comes for it goes back at once.
+	// Until the GPU answers, new orders are returned at once.
 	for g.hung.Load() {
 		g.mu.Lock()
 		if len(g.due) == 0 {
@@ -56,14 +56,14 @@ func (g *gpu) rescueOrders(r *replier) {
 		o := g.takeFirst()
 		g.mu.Unlock()
 
-		// What is still being read for it is of no use here.
+		// Inputs that are still being read are useless here.
 		g.cancelFetch(o)
 		o.failRest(model.NoBackend)
 		r.replyTo(o)
 	}
 }
 
-// takeOverdue takes over the answer to an order that the executor of a hanging GPU has; nil if there is none.
+// takeOverdue takes over the answer to an order that a hanging GPU's executor has; nil if there is none.
 func (g *gpu) takeOverdue() *order {
 	g.mu.Lock()
 	defer g.mu.Unlock()

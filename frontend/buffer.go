@@ -11,31 +11,31 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Buffer is an input in registered memory: backends read it where it lies. One goroutine owns it at
-// a time; during Infer it is the request's. Make one per request under way and keep them.
+// Buffer is an input in registered memory, from which backends read directly. One goroutine owns it at a time; during
+// Infer it belongs to the request. Make one for each concurrent request and reuse it.
 type Buffer struct {
 	mem    *rdma.Buffer
 	remote rdma.Remote // of the last request
 	size   int
 	of     *memory
-	model  *Model      // whose input it is, if NewInput made it
-	busy   atomic.Bool // a request has it
-	lent   bool        // mem is another process's
+	model  *Model      // the model whose input it is, if NewInput made it
+	busy   atomic.Bool // a request is using it
+	lent   bool        // mem belongs to another process
 }
 
-// memory counts who may touch the registered memory: the client and each of its buffers. The last
-// to go closes the data plane, so that a buffer in use while the client closes stays mapped.
+// memory counts the users of the registered memory: the client and each of its buffers. The last one closes the data
+// plane, so that a buffer in use while the client closes stays mapped.
 type memory struct {
 	node  *rdma.Node
 	users atomic.Int64
 }
 
-// addUser adds a user; false when the last has gone.
+// addUser adds a user; false if the last one has gone.
 func (m *memory) addUser() bool {
 	for {
 		n := m.users.Load()
 
-		// At zero the data plane is closed or closing: nobody may come in after the last has left.
+		// At zero the data plane is closed or closing: no user may be added any more.
 		if n == 0 {
 			return false
 		}
@@ -52,9 +52,8 @@ func (m *memory) dropUser() error {
 	return m.node.Close()
 }
 
-// Buffer returns registered memory of n bytes, of undefined content. It may be used for any number
-// of requests, one at a time, until Free gives it back. The error is ErrClosed, or wraps ErrInvalid,
-// ErrTooLarge or ErrNoMemory.
+// Buffer returns registered memory of n bytes with undefined content. It may serve any number of requests, one at a
+// time, until Free. The error is ErrClosed, or wraps ErrInvalid, ErrTooLarge or ErrNoMemory.
 func (c *Client) Buffer(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes: must be 0 or more", ErrInvalid, n)
@@ -64,7 +63,7 @@ func (c *Client) Buffer(n int) (*Buffer, error) {
 		return nil, ErrClosed
 	}
 
-	// One byte at least, so that every buffer has memory of its own.
+	// At least one byte, so that every buffer has memory of its own.
 	mem, err := c.node.Alloc(max(n, 1))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("buffer of %d bytes: %w", n, err), c.memory.dropUser())
@@ -72,10 +71,11 @@ func (c *Client) Buffer(n int) (*Buffer, error) {
 	return &Buffer{mem: mem, size: n, of: &c.memory}, nil
 }
 
-// Lend returns a Buffer of bytes that are another process's, such as a shared memory object that is mapped here: backends of this
-// process read them where they lie, and nothing is copied in between. They must stay mapped until Free; the other process may
-// change them, or take them away: then the request ends with InputUnavailable. Bytes and Resize must not be called, and the
-// model must have tensors of fixed sizes, and keep no sequences: other models' requests wrap ErrInvalid. ok is false where some backend is in another process: then the bytes are better copied into a Buffer.
+// Lend returns a Buffer over memory of another process, such as a shared memory object mapped here. Backends of this
+// process read it directly, without a copy. It must stay mapped until Free. The other process may change it, or
+// truncate it: then the request ends with InputUnavailable. Bytes and Resize must not be called. The model must have
+// tensors of fixed sizes and keep no sequences; requests to other models wrap ErrInvalid. ok is false if some backend
+// is in another process: then copy the bytes into a Buffer instead.
 func (c *Client) Lend(bytes []byte) (b *Buffer, ok bool) {
 	if !c.memory.addUser() {
 		return nil, false
@@ -88,14 +88,14 @@ func (c *Client) Lend(bytes []byte) (b *Buffer, ok bool) {
 	return &Buffer{mem: mem, size: len(bytes), of: &c.memory, lent: true}, true
 }
 
-// isLent tells whether the bytes are another process's.
+// isLent reports whether the memory belongs to another process.
 func (b *Buffer) isLent() bool { return b != nil && b.lent }
 
-// Bytes is the input: tensors in the order of the model's inputs, row-major, little-endian, without
-// the batch dimension; each element of a BYTES tensor is a 4-byte length and its bytes.
+// Bytes returns the input: tensors in the order of the model's inputs, row-major, little-endian, without the batch
+// dimension; each element of a BYTES tensor is a 4-byte length and its bytes.
 func (b *Buffer) Bytes() []byte { return b.mem.Bytes()[:b.size] }
 
-// Resize sets the length, up to what the buffer was made with; for BYTES inputs of varying size.
+// Resize sets the length, up to the buffer's original size; for BYTES inputs of varying size.
 func (b *Buffer) Resize(n int) error {
 	if n < 0 || n > len(b.mem.Bytes()) {
 		return fmt.Errorf("%w: resize to %d bytes: must be within 0 and %d", ErrInvalid, n, len(b.mem.Bytes()))
@@ -104,19 +104,19 @@ func (b *Buffer) Resize(n int) error {
 	return nil
 }
 
-// Free ends all reading and gives the memory back; a second Free does nothing. Bytes and Resize
-// panic after it.
+// Free ends all reads and returns the memory; a second Free does nothing. Bytes and Resize panic after it.
 func (b *Buffer) Free() {
 	if b.mem != nil {
 		b.mem.Free()
 		b.mem = nil
-		_ = b.of.dropUser() // what the data plane's end was is Close's to tell, unless Close came before
+		_ = b.of.dropUser() // Close reports the data plane's error, unless it came earlier
 	}
 }
 
-// offerInput lets backends read the buffer, or names what publish will let them read, and says where.
+// offerInput lets backends read the buffer and returns its descriptor. With later set it only reserves the
+// descriptor; publish makes it readable.
 func (b *Buffer) offerInput(later bool) model.Descriptor {
-	// A later offer keeps the key back until the buffer is filled: no backend reads it before.
+	// The key stays secret until the buffer is filled: no backend can read it before.
 	if later {
 		b.remote = b.mem.Reserve()
 	} else {
@@ -127,8 +127,8 @@ func (b *Buffer) offerInput(later bool) model.Descriptor {
 
 func (b *Buffer) publishKey() { b.mem.Publish(b.remote) }
 
-// withdrawOffer ends the offer and waits until no backend reads, which takes as long as one read. Where
-// the only backend that was told has answered, there is no read that the data plane cannot see.
+// withdrawOffer ends the offer and waits until no backend reads, which takes as long as one read. If the only backend
+// that knew of it has answered, there is no read that the data plane cannot see.
 func (b *Buffer) withdrawOffer(answered bool) {
 	if answered {
 		b.mem.WithdrawAnswered()
@@ -137,7 +137,7 @@ func (b *Buffer) withdrawOffer(answered bool) {
 	}
 }
 
-// resultPool keeps the buffers that outputs are copied to, by size class of powers of two.
+// resultPool keeps the buffers for outputs, by size class of powers of two.
 type resultPool struct{ classes [32]sync.Pool }
 
 func (p *resultPool) getMemory(n int) *[]byte {

@@ -2,14 +2,14 @@ package frontend
 
 import "context"
 
-// Call is a request and what it came to.
+// Call is a request and its result.
 type Call struct {
 	Request
-	Result Result // counts where Err is nil
+	Result Result // valid if Err is nil
 	Err    error
 }
 
-// DoAll begins all requests in one burst and waits for each. Each needs a Buffer of its own, or Parts.
+// DoAll starts all requests in one burst and waits for each. Each needs its own Buffer, or Parts.
 func (c *Client) DoAll(ctx context.Context, calls []Call) {
 	begun := make([]*call, len(calls))
 	for i := range calls {
@@ -29,8 +29,8 @@ func (c *Client) DoAll(ctx context.Context, calls []Call) {
 	}
 }
 
-// DoWhole is DoAll for calls that are worth nothing without each other: as soon as it sees one end without an output it
-// cancels those that it still waits for, gives back the outputs that it has, and returns that one's error.
+// DoWhole is DoAll for calls that are useless without each other. As soon as one ends without an output, it cancels
+// the others, releases the outputs received so far, and returns that call's error.
 func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 	if len(calls) == 1 {
 		calls[0].Result, calls[0].Err = c.Do(ctx, calls[0].Request)
@@ -43,11 +43,11 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 		if failed == nil {
 			begun[i], failed = c.beginParts(ctx, &calls[i].Request)
 		}
-		calls[i].Err = failed // also of those that are not begun any more
+		calls[i].Err = failed // including those that have not started
 	}
 	c.submitCalls(begun)
 
-	// Each call that has begun must be waited for, if only to see it cancelled.
+	// Each call that has started must be waited for, even if it is cancelled.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for i, p := range begun {

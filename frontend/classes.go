@@ -12,38 +12,39 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Models with variable dimensions or optional inputs are served in shape classes, each a model of its own that takes inputs
-// of one shape. The first request of a class has backends load it; later ones find it among the announced models.
+// Models with variable dimensions or optional inputs are served in shape classes, each a model of its own with inputs
+// of one shape. The first request of a class makes backends load it; later ones find it among the announced models.
 
 const (
 	classMost  = 30 * time.Second // to load a class
-	classPause = time.Second      // before a class that could not be loaded is asked for again
-	classesMax = 64               // being asked for at a time
+	classPause = time.Second      // before a class that failed to load is requested again
+	classesMax = 64               // being requested at a time
 )
 
-// classes are those that are being asked for, or could not be had a moment ago.
+// classes holds the classes that are being requested, or recently failed.
 type classes struct {
 	mu    sync.Mutex
 	asked map[modelName]*classAsked // guarded by mu
 }
 
-// classAsked is one class that backends were asked for.
+// classAsked is a class requested from backends.
 type classAsked struct {
 	done chan struct{} // closed once err is set
 	err  error
 }
 
-// HasShapes tells whether requests have shapes of their own: a dimension is -1, or an input may be left out. They are made
-// with NewShapedInput, or for a ShapeClass.
+// HasShapes reports whether requests state shapes: a dimension is -1, or an input may be omitted. Make them with
+// NewShapedInput, or for a ShapeClass.
 func (m *Model) HasShapes() bool { return m.shaped }
 
-// RequestVersion is what a Request's Version must be to mean this model and, of a shape class, no other class.
+// RequestVersion returns the Version that a Request needs to name this model and, for a shape class, only this class.
 func (m *Model) RequestVersion() string { return m.announced }
 
-// ShapeClass returns the model that serves requests whose inputs have these shapes, without a batch dimension and in the
-// order of m's inputs; a nil shape stands for an input that is left out. For the first request of a class it waits until a
-// backend has loaded it, 30 s at most. Shapes that do not fit m end in an error that wraps ErrInvalid; a class that cannot be had in a
-// *CommandError: CommandFailed, as the model does not run on these shapes, or CommandRefused, as it has as many as it may.
+// ShapeClass returns the model that serves requests whose inputs have these shapes, without a batch dimension and in
+// the order of m's inputs. A nil shape means that the input is omitted. For the first request of a class it waits
+// until a backend has loaded it, at most 30 s. Shapes that do not fit m return an error that wraps ErrInvalid.
+// Otherwise the error is a *CommandError: CommandFailed if the model does not run on these shapes, CommandRefused if
+// it already has the most classes allowed.
 func (c *Client) ShapeClass(ctx context.Context, m *Model, shapes [][]int64) (*Model, error) {
 	if !m.shaped || len(shapes) != len(m.Inputs) {
 		return nil, fmt.Errorf("%w: model %q: %d shapes: want one for each of %d inputs, of a model with shapes", ErrInvalid, m.Name, len(shapes), len(m.Inputs))
@@ -58,20 +59,20 @@ func (c *Client) ShapeClass(ctx context.Context, m *Model, shapes [][]int64) (*M
 		return k, nil
 	}
 
-	// Nobody has asked for the class, or nobody serves it any more.
+	// The class was never requested, or is no longer served.
 	ctx, cancel := context.WithTimeout(ctx, classMost)
 	defer cancel()
 	if err := c.askClass(ctx, key, class); err != nil {
 		return nil, err
 	}
 
-	// The scheduler announces a class before it answers, unless the backends that have it went meanwhile.
+	// The scheduler announces a class before it answers, unless the backends that have it left meanwhile.
 	for range c.WatchModels(ctx) {
 		if k := c.Model(key.name, key.version); k != nil && k.Ready {
 			return k, nil
 		}
 
-		// Its version may go while the class is asked for: then nobody will announce it.
+		// If the version has gone in the meantime, the class will never be announced.
 		if c.hasGone(m) {
 			return nil, &OutcomeError{Reason: model.NoBackend, Model: m.Name, Local: true, Cause: fmt.Errorf("version %s is not served any more", m.announced)}
 		}
@@ -82,7 +83,7 @@ func (c *Client) ShapeClass(ctx context.Context, m *Model, shapes [][]int64) (*M
 	return nil, fmt.Errorf("model %q: shape class %s: not served yet: %w", m.Name, class, context.Cause(ctx))
 }
 
-// hasGone tells whether a version is not served any more, as an operator unloaded it or another one took its place.
+// hasGone reports whether a version is no longer served, because an operator unloaded or replaced it.
 func (c *Client) hasGone(m *Model) bool {
 	now, newest := c.Model(m.Name, m.announced), c.Model(m.Name, "")
 	if now == nil || newest == nil {
@@ -91,7 +92,7 @@ func (c *Client) hasGone(m *Model) bool {
 	return now.Reason != "" || !now.Ready && newest.Ready && newest.announced != m.announced
 }
 
-// askClass waits until backends were asked for a class, once for all who wait for it.
+// askClass requests a class from backends and waits for the answer. Concurrent callers share one request.
 func (c *Client) askClass(ctx context.Context, key modelName, class string) error {
 	w := &c.classes
 	w.mu.Lock()
@@ -119,7 +120,7 @@ func (c *Client) askClass(ctx context.Context, key modelName, class string) erro
 	}
 }
 
-// orderClass sends the command, whoever still waits for it.
+// orderClass sends the command, even if its callers have given up.
 func (c *Client) orderClass(key modelName, class string, a *classAsked) {
 	ctx, cancel := context.WithTimeout(context.Background(), classMost)
 	defer cancel()
@@ -133,7 +134,7 @@ func (c *Client) orderClass(key modelName, class string, a *classAsked) {
 		delete(c.classes.asked, key)
 	}
 
-	// A load that fails costs as much as one that does not: it is not tried for every request.
+	// A failed load is as expensive as a successful one, so it is not repeated for every request.
 	if a.err != nil && !errors.Is(a.err, ErrClosed) {
 		time.AfterFunc(classPause, forget)
 		return
@@ -141,15 +142,15 @@ func (c *Client) orderClass(key modelName, class string, a *classAsked) {
 	forget()
 }
 
-// NewShapedInput is NewInput for a model with shapes: the shape of each input that the request gives, by name, without a
-// batch dimension. The errors are NewInput's and ShapeClass's.
+// NewShapedInput is NewInput for a model with shapes: shapes are the shapes of the provided inputs by name, without a
+// batch dimension. Its errors are those of NewInput and ShapeClass.
 func (c *Client) NewShapedInput(ctx context.Context, name string, shapes map[string][]int64) (*Buffer, error) {
 	m := c.Model(name, "")
 	if m == nil {
 		return nil, c.refuseUnknown(&Request{Model: name})
 	}
 
-	// An input that is not named is left out, which the class says whether it may be.
+	// An input without a shape is omitted; ClassOf decides whether that is allowed.
 	list := make([][]int64, len(m.Inputs))
 	for k := range m.Inputs {
 		list[k] = shapes[m.Inputs[k].Name]
@@ -166,7 +167,7 @@ func (c *Client) NewShapedInput(ctx context.Context, name string, shapes map[str
 	return c.newInput(k)
 }
 
-// classFor returns the model that a request is for where m has shapes: the class that its input was made for.
+// classFor returns the shape class of m that an input was made for.
 func (c *Client) classFor(m *Model, in *Buffer) (*Model, error) {
 	if in != nil && in.model != nil && in.model.Name == m.Name {
 		// The version that the input was made for may have been replaced since.

@@ -18,40 +18,39 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Options say how a Client reaches the scheduler and how backends reach it.
+// Options configure a Client.
 type Options struct {
-	// Scheduler is host:port, of each scheduler of the cluster, separated by commas; or the address that a scheduler has
-	// within this process.
+	// Scheduler is host:port of each scheduler of the cluster, separated by commas; or the address of a scheduler in
+	// this process.
 	Scheduler string
 	Token     string      // the secret that all parts share
-	TLS       *tls.Config // for the session with the scheduler; nil: none. The data plane's is Data.TLS
-	Name      string      // how the scheduler's log and metrics call this frontend
-	Data      DataPlane   // where backends read inputs
-	// Patient says that a scheduler which is not there after a second is no error: Dial returns, and the client goes on
-	// looking for it until Close.
+	TLS       *tls.Config // for the session with the scheduler; nil: none. The data plane has its own, Data.TLS
+	Name      string      // this frontend's name in the scheduler's log and metrics
+	Data      DataPlane   // the data plane, over which backends read inputs
+	// Patient makes Dial return after a second without a scheduler; the client keeps looking for one until Close.
 	Patient bool
-	LiveMax int // requests at a time; more are rejected. 65,536 when 0
-	// Grace is how long after its deadline an output is still waited for where the context has no
-	// deadline. 20 ms when 0.
+	LiveMax int // the most requests at a time; 0: 65,536. More are rejected
+	// Grace is how long after its deadline a request still waits for an output, if the context has no deadline. 0: 20
+	// ms.
 	Grace time.Duration
-	// Margin is how much earlier than the deadline the scheduler is to aim, for the output's way back
-	// and the caller's waking; at most a tenth of the budget. Measured when 0.
+	// Margin is how much earlier than the deadline the scheduler should aim, for the output's way back and the
+	// caller's waking; at most a tenth of the budget. 0: measured.
 	Margin time.Duration
-	// Reconnect is how long requests wait for a lost scheduler to come back, as long as they have
-	// budget left; after it, and until it is back, they end at once with ErrUnavailable. 5 s when 0.
+	// Reconnect is how long requests with budget left wait for a lost scheduler to return. After that, requests end
+	// at once with ErrUnavailable until it is back. 0: 5 s.
 	Reconnect time.Duration
-	// HoldBytes is from which size on a state of a sequence stays with the backend whose step left it, and is read by the next
-	// step's from there; it is lost when the backend dies. 256 KiB when 0; negative: all states come here.
+	// HoldBytes is the size from which a sequence's state stays on the backend that computed it, for the next step to
+	// read there; it is lost if the backend dies. 0: 256 KiB; negative: all states are sent to the client.
 	HoldBytes int
 	Logger    *slog.Logger
 }
 
-// Client is a frontend's end of the system. Its methods may be called from any goroutine.
+// Client sends requests to the scheduler and receives their results. Its methods may be called from any goroutine.
 type Client struct {
 	o        Options
 	log      *slog.Logger
 	memory   memory
-	node     *rdma.Node // memory's
+	node     *rdma.Node // owned by memory
 	link     atomic.Pointer[linkBox]
 	models   models
 	pending  pending
@@ -62,62 +61,61 @@ type Client struct {
 	base     time.Time
 	stats    counters
 	margin   atomic.Int64 // ns; written by the sweep
-	echo     atomic.Int64 // ns there and back, the median of the slowest peer; likewise
-	left     atomic.Int64 // requests that no session has, as of the last look
+	echo     atomic.Int64 // median round trip to the slowest peer, ns; likewise
+	left     atomic.Int64 // requests without a session, at the last look
 
 	sequences sequences
 	standbys  bool // there are several schedulers
 
 	wake      chan struct{} // cap 1: the sweep has something to watch
 	ready     chan struct{} // closed at the first announcement of models
-	announced notice        // models, or that the scheduler was lost
+	announced notice        // closed on an announcement of models, or when the scheduler is lost
 	closing   chan struct{}
 	once      sync.Once
 	done      sync.WaitGroup
 }
 
-// linkBox makes a link storable: events may come before it was dialled.
+// linkBox makes a link storable: events may come before the dial has returned.
 type linkBox struct{ control.FrontendLink }
 
-// session tells whether the scheduler can be asked, and which session it is.
+// session is the state of the session with the scheduler.
 type session struct {
-	mu      sync.Mutex // guards up and fresh; the others are written under it
+	mu      sync.Mutex // guards up and fresh; the other fields are written under it
 	up      bool
-	fresh   bool          // models were announced since it came up
+	fresh   bool          // models were announced since it opened
 	open    atomic.Bool   // up and fresh
-	epoch   atomic.Uint64 // counts the times that it opened
+	epoch   atomic.Uint64 // number of times that it opened
 	changed atomic.Int64  // when it last opened or was lost, on the client's clock
 }
 
-// counters are what Stats reports; each is written by any goroutine.
+// counters are the counts that Stats returns; any goroutine may write them.
 type counters struct {
 	requests, answers, outcomes, resubmits, strays atomic.Uint64
 	statesHeld, statesFetched, statesLost          atomic.Uint64
 }
 
-// Stats is what a client counts since Dial.
+// Stats counts events since Dial.
 type Stats struct {
-	Live      int64  // requests under way
-	Requests  uint64 // begun
+	Live      int64  // requests in progress
+	Requests  uint64 // started
 	Answers   uint64 // ended with an output
-	Outcomes  uint64 // ended without
-	Resubmits uint64 // sent again after a session was lost or an input came late
-	Strays    uint64 // answers to requests that had ended
-	// Steps of sequences whose state stayed with its backend, and of these such whose state was fetched, or lost.
+	Outcomes  uint64 // ended without an output
+	Resubmits uint64 // sent again after a session was lost or because an input was late
+	Strays    uint64 // answers to requests that had already ended
+	// Steps of sequences whose state stayed on its backend; those whose state was then fetched, or lost.
 	StatesHeld, StatesFetched, StatesLost uint64
 	Connected                             bool
 	Data                                  DataStats
 }
 
-// Dial opens the data plane and the session with the scheduler. It tries until ctx ends, ten seconds
-// if ctx has no deadline, and waits for the first announcement of models, at most a second: a
-// scheduler may have none yet. ctx has no meaning after. The session is kept up until Close: when
-// the scheduler restarts, the client reconnects and submits again what has no answer and still has
-// budget.
+// Dial opens the data plane and the session with the scheduler. It tries until ctx ends, or for ten seconds if ctx
+// has no deadline. Then it waits at most a second for the first announcement of models, since a scheduler may have
+// none yet. ctx bounds only Dial. The session is maintained until Close: when the scheduler restarts, the client
+// reconnects and resubmits unanswered requests that still have budget.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := newClient(o)
 
-	// Outputs come over the data plane, straight from backends; the scheduler only tells of those that got none.
+	// Outputs arrive over the data plane, directly from backends; the scheduler only reports requests without one.
 	node, err := c.o.openNode(c.receiveResult)
 	if err != nil {
 		return nil, fmt.Errorf("open data plane: %w", err)
@@ -137,7 +135,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c.done.Add(1)
 	go c.sweepCalls()
 
-	// The first catalogue is waited for, so that a caller may ask for a model at once; but not for long: a scheduler
+	// Wait for the first catalogue, so that a caller can request a model at once; but not for long, as a scheduler
 	// without models sends none.
 	select {
 	case <-c.ready:
@@ -148,7 +146,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// How long Dial waits for the first announcement, and a patient client for its scheduler.
+// How long Dial waits for the first announcement, and a patient Dial for the scheduler.
 const (
 	firstModels = time.Second
 	patience    = time.Second
@@ -157,7 +155,7 @@ const (
 // dialScheduler opens the session.
 func (c *Client) dialScheduler(ctx context.Context, hello wire.FrontendHello) (control.FrontendLink, error) {
 	if c.o.Patient {
-		// Only the first session is waited for: a patient link goes on by itself when this context ends.
+		// Only the first session is waited for: a patient link continues by itself when this context ends.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -191,30 +189,30 @@ func newClient(o Options) *Client {
 	return c
 }
 
-// now is the client's clock: nanoseconds since Dial, never 0 after it.
+// now returns the client's clock: nanoseconds since Dial, never 0.
 func (c *Client) now() int64 { return int64(time.Since(c.base)) }
 
-// closeMax is how long Close waits for callers to take notice.
+// closeMax is how long Close waits for its callers to return.
 const closeMax = 5 * time.Second
 
-// Close ends the session and, once every Buffer is freed, the data plane. Requests under way end
-// with an error that is both ErrCanceled and ErrClosed, later ones with ErrClosed. It waits for
-// callers to take notice, 5 s at most; a second Close does nothing.
+// Close ends the session and, once every Buffer is freed, the data plane. Requests in progress end with an error that
+// is both ErrCanceled and ErrClosed, later ones with ErrClosed. Close waits for these calls to return, at most 5 s. A
+// second Close does nothing.
 func (c *Client) Close() error {
 	var err error
 
 	c.once.Do(func() {
 		close(c.closing)
 
-		// The session ends first: no event comes after it.
+		// The session ends first: no event follows.
 		if link := c.link.Load(); link != nil {
 			err = link.Close()
 		}
 		c.done.Wait()
 
-		// Calls in Prepare hooks end when the caller's hook returns, which nothing here can hasten.
+		// Calls in Prepare hooks end when the hook returns, which cannot be hastened.
 		for end := time.Now().Add(closeMax); c.pending.live.Load() > 0; time.Sleep(100 * time.Microsecond) {
-			c.failCalls(func(*call) bool { return true }, model.Canceled, ErrClosed) // again: a call may be on its way to live
+			c.failCalls(func(*call) bool { return true }, model.Canceled, ErrClosed) // repeated: a call may just be becoming live
 			if time.Now().After(end) {
 				err = errors.Join(err, fmt.Errorf("%d requests are still in their Prepare hooks", c.pending.live.Load()))
 				break
@@ -235,10 +233,10 @@ func (c *Client) closed() bool {
 	}
 }
 
-// Connected tells whether the scheduler can be asked now.
+// Connected reports whether the session with the scheduler is open.
 func (c *Client) Connected() bool { return c.session.open.Load() }
 
-// Stats returns counts. It is not for the hot path.
+// Stats returns the counts. It is not for the hot path.
 func (c *Client) Stats() Stats {
 	return Stats{Live: c.pending.live.Load(), Requests: c.stats.requests.Load(), Answers: c.stats.answers.Load(),
 		Outcomes: c.stats.outcomes.Load(), Resubmits: c.stats.resubmits.Load(), Strays: c.stats.strays.Load(),

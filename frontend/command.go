@@ -12,42 +12,42 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Override takes the place of a model's files in the backends' repositories.
+// Override replaces a model's files in the backends' repositories.
 type Override struct {
 	Config string            // the config.pbtxt; empty: the repository's
-	Files  map[string][]byte // by path below the model's directory, such as "1/model.onnx"; they need a Config. Nil: the repository's
+	Files  map[string][]byte // by path below the model's directory, such as "1/model.onnx"; requires a Config. Nil: the repository's files
 }
 
-// CommandCode says why a command was not done.
+// CommandCode is the reason why a command failed.
 type CommandCode uint8
 
-// The codes. Of several backends' answers the worst holds; CommandUnknown is the worst only if all say it.
+// The codes. The worst of several backends' codes is reported; CommandUnknown only if all backends report it.
 const (
 	CommandUnknown = CommandCode(wire.CommandUnknown) // there is no such model
-	CommandRefused = CommandCode(wire.CommandRefused) // the backends' mode of model control does not allow it, or too many commands wait
-	CommandFailed  = CommandCode(wire.CommandFailed)  // the model could not be read or loaded; what was loaded before is still served
+	CommandRefused = CommandCode(wire.CommandRefused) // the backends' mode of model control forbids it, or too many commands are waiting
+	CommandFailed  = CommandCode(wire.CommandFailed)  // the model could not be read or loaded; the previous one is still served
 	CommandLost    = CommandCode(wire.CommandLost)    // a backend was lost, or none is connected
 )
 
-// CommandError says why models could not be loaded or unloaded.
+// CommandError reports why models could not be loaded or unloaded.
 type CommandError struct {
 	Code CommandCode
 	Text string
 }
 
-// Error returns the backends' words.
+// Error returns the backends' texts.
 func (e *CommandError) Error() string { return e.Text }
 
-// LoadModel has every backend load the versions of a model that its policy serves, as the files are now or as o says;
-// versions that are loaded and not among them are unloaded. It returns when the models are served, or with a
-// CommandError, which leaves what was served, or with ctx's error, after which the backends go on with it.
+// LoadModel makes every backend load the versions of a model that its policy selects, from the present files or those
+// of o, and unload the others. It returns when the models are served. On a CommandError, the previous models stay in
+// service. When ctx ends it returns ctx's error, and the backends continue.
 func (c *Client) LoadModel(ctx context.Context, name string, o Override) error {
 	command := wire.ModelCommand{Op: wire.LoadModel, Model: name}
 	if o.Config == "" && len(o.Files) == 0 {
 		return c.sendCommand(ctx, command)
 	}
 
-	// What replaces the repository's files is fetched by a backend, as a request's input is.
+	// A backend fetches the replacement files like a request's input.
 	b, err := c.Buffer(o.size())
 	if err != nil {
 		return fmt.Errorf("load model %s: %w", name, err)
@@ -59,13 +59,13 @@ func (c *Client) LoadModel(ctx context.Context, name string, o Override) error {
 	return c.sendCommand(ctx, command)
 }
 
-// UnloadModel has every backend unload all versions of a model, once what was accepted has been served. A model that is
-// not loaded is unloaded already.
+// UnloadModel makes every backend unload all versions of a model, once accepted requests have been served. It
+// succeeds if the model is not loaded.
 func (c *Client) UnloadModel(ctx context.Context, name string) error {
 	return c.sendCommand(ctx, wire.ModelCommand{Op: wire.UnloadModel, Model: name})
 }
 
-// size is how many bytes appendTo appends.
+// size returns the number of bytes that appendTo appends.
 func (o *Override) size() int {
 	n := model.TextLengthBytes + len(o.Config)
 	// Each file is its path, the length of the content, and the content.
@@ -79,7 +79,7 @@ func (o *Override) size() int {
 func (o *Override) appendTo(dst []byte) {
 	dst = model.AppendText(dst, o.Config)
 
-	// In the order of the paths, so that the same override is the same bytes.
+	// Sorted by path, so that the same override gives the same bytes.
 	for _, path := range slices.Sorted(maps.Keys(o.Files)) {
 		dst = model.AppendText(dst, path)
 		content := o.Files[path]
@@ -87,7 +87,7 @@ func (o *Override) appendTo(dst []byte) {
 	}
 }
 
-// commands are those that wait for an answer.
+// commands holds the commands that wait for an answer.
 type commands struct {
 	mu      sync.Mutex
 	last    uint64                           // guarded by mu
@@ -98,7 +98,7 @@ type commands struct {
 func (c *Client) sendCommand(ctx context.Context, m wire.ModelCommand) error {
 	answer := make(chan wire.ModelAnswer, 1)
 
-	// The answer's place is made before the command leaves: the answer may come at once.
+	// The answer may come at once, so its channel exists before the command is sent.
 	w := &c.commands
 	w.mu.Lock()
 	w.last++
@@ -137,7 +137,7 @@ func (c *Client) sendCommand(ctx context.Context, m wire.ModelCommand) error {
 	}
 }
 
-// isUp tells whether the session is open; unlike Connected also before any model was announced.
+// isUp reports whether the session is open, even before any model was announced; cf. Connected.
 func (c *Client) isUp() bool {
 	c.session.mu.Lock()
 	defer c.session.mu.Unlock()
@@ -151,14 +151,14 @@ func (e events) Answers(all []wire.ModelAnswer) {
 	defer w.mu.Unlock()
 	for _, a := range all {
 		if answer := w.waiting[a.Number]; answer != nil {
-			// The channel has room for one answer, and only one is sent: the place is deleted under the same lock.
+			// The channel has room for one answer, and only one is sent: the entry is deleted under the same lock.
 			answer <- a
 			delete(w.waiting, a.Number)
 		}
 	}
 }
 
-// loseCommands ends the commands of a session that was lost.
+// loseCommands ends the commands of a lost session.
 func (c *Client) loseCommands() {
 	w := &c.commands
 	w.mu.Lock()

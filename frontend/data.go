@@ -12,55 +12,55 @@ import (
 // BufferMax bounds one Buffer, in bytes.
 const BufferMax = rdma.BufferMax
 
-// Ends of Client.Buffer.
+// Errors of Client.Buffer.
 var (
 	ErrTooLarge = rdma.ErrTooLarge // more than BufferMax
-	ErrNoMemory = rdma.ErrNoMemory // all buffers together are more than DataPlane.PoolBytes
+	ErrNoMemory = rdma.ErrNoMemory // all buffers together exceed DataPlane.PoolBytes
 )
 
-// DataPlane says how backends reach a client's registered memory, from which they read inputs and to which they send
-// outputs. The zero value is usable on one host.
+// DataPlane configures how backends reach a client's registered memory, to read inputs and send outputs. The zero
+// value works on one host.
 type DataPlane struct {
 	Listen    string        // host:port that backends connect to; "127.0.0.1:0" when empty
-	Advertise string        // host or host:port that they dial; empty: the address listened on
-	Providers []string      // allowed ones, best first, of local, verbs, shm, tcp; empty: all, in this order
-	TLS       *tls.Config   // for TCP; leaves verbs out unless Providers names it. Nil: none
-	PoolBytes int64         // bound of registered memory; 1 GiB when 0
-	Stall     time.Duration // a backend that makes no progress for so long is cut; 2 s when 0
+	Advertise string        // host or host:port that backends dial; empty: the listen address
+	Providers []string      // allowed providers, best first, of local, verbs, shm, tcp; empty: all, in this order
+	TLS       *tls.Config   // for TCP; excludes verbs unless Providers names it. Nil: none
+	PoolBytes int64         // limit of registered memory; 0: 1 GiB
+	Stall     time.Duration // a backend without progress for this long is cut off; 0: 2 s
 	Logger    *slog.Logger  // nil: the client's
 }
 
-// openNode opens the data plane; outputs come to receive.
+// openNode opens the data plane; receive gets the outputs.
 func (o *Options) openNode(receive func(*rdma.Peer, []byte)) (*rdma.Node, error) {
 	d := &o.Data
 	return rdma.Open(rdma.Config{Listen: d.Listen, Advertise: d.Advertise, Providers: d.Providers, TLS: d.TLS, PoolBytes: d.PoolBytes,
 		Stall: d.Stall, Token: o.Token, Logger: cmp.Or(d.Logger, o.Logger), Receive: receive})
 }
 
-// DataStats is what a client's data plane counts.
+// DataStats are the counts of a client's data plane.
 type DataStats struct {
-	BuffersLive     int64 // that were not freed
-	BytesLive       int64 // of them, by size class
-	BytesRegistered int64 // of memory that is registered
+	BuffersLive     int64 // not freed yet
+	BytesLive       int64 // their memory, by size class
+	BytesRegistered int64 // of registered memory
 	BytesMax        int64 // DataPlane.PoolBytes
-	// What this host's kernel sees of the links over TCP.
+	// The kernel's view of the links over TCP.
 	Links         int
-	LinksStalled  int           // on which something was sent again and is still not acknowledged
-	RoundTrip     time.Duration // the longest of the links', smoothed
-	Retransmitted uint64        // segments that were sent again
+	LinksStalled  int           // with an unacknowledged retransmission
+	RoundTrip     time.Duration // the longest smoothed round trip
+	Retransmitted uint64        // segments retransmitted
 	Peers         []PeerStats
 }
 
-// PeerStats is what a client knows of one backend.
+// PeerStats describes one backend.
 type PeerStats struct {
 	Addr     string
-	Provider string        // that carries the reads now: local, verbs, shm or tcp
-	EchoP50  time.Duration // there and back, over the last 20 s or so
+	Provider string        // in use for reads: local, verbs, shm or tcp
+	EchoP50  time.Duration // round trip, over about the last 20 s
 	EchoP99  time.Duration
-	Outputs  uint64 // messages that came from it
+	Outputs  uint64 // messages received from it
 }
 
-// dataStats shows a node's counts to programs.
+// dataStats converts a node's counts.
 func dataStats(n rdma.Stats) DataStats {
 	s := DataStats{BuffersLive: n.BuffersLive, BytesLive: n.BytesLive, BytesRegistered: n.BytesRegistered, BytesMax: n.BytesMax}
 	links := n.Links()

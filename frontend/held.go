@@ -11,18 +11,18 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// holdFor is how long a backend is asked to hold outputs beyond their request's deadline; it may grant less.
+// holdFor is how long beyond their request's deadline a backend is asked to hold outputs; it may grant less.
 const holdFor = 2 * time.Second
 
-// Part is one input of a request: bytes of this process, or an output that a backend holds.
+// Part is one input of a request: bytes of this process, or an output held by a backend.
 type Part struct {
-	Data []byte // row-major, little-endian; not written to until the request has ended
-	Held *Held  // in place of Data
+	Data []byte // row-major, little-endian; unchanged until the request has ended
+	Held *Held  // instead of Data
 }
 
-// Held is an output that lies with the backend that has computed it. Other backends read it from there, as a Part. It is there
-// until its Result is released, at most for some seconds, and dies with its backend: then requests that name it end with
-// InputUnavailable. Its methods may be called from any goroutine.
+// Held is an output that stays on the backend that computed it. Other backends read it from there when it is used as
+// a Part. It exists until its Result is released, at most for some seconds, and is lost if its backend dies: then
+// requests that name it end with InputUnavailable. Its methods may be called from any goroutine.
 type Held struct {
 	client *Client
 	holder *rdma.Peer
@@ -30,37 +30,37 @@ type Held struct {
 	of     *heldRow
 }
 
-// heldRow is what of one result is held: it is released as a whole.
+// heldRow is the held part of one result, which is released as a whole.
 type heldRow struct {
 	once    sync.Once
 	holder  *rdma.Peer
 	release wire.Release
 }
 
-// freeRow tells the backend, once.
+// freeRow tells the backend, once, to release the row.
 func (h *heldRow) freeRow() {
 	h.once.Do(func() { _ = h.holder.Send(h.release.Append(nil)) }) // a backend that is gone holds nothing
 }
 
-// Bytes is its size.
+// Bytes returns its size.
 func (h *Held) Bytes() int { return int(h.place.InNode().Length) }
 
-// Fetch reads the output into memory of this process, which the caller frees. The error wraps ErrUnavailable where the backend holds it no
-// more, or is gone.
+// Fetch reads the output into memory of this process, which the caller must free. The error wraps ErrUnavailable if
+// the backend no longer holds it, or is gone.
 func (h *Held) Fetch(ctx context.Context) (*Buffer, error) {
-	// The data plane reads into registered memory only.
+	// The data plane reads only into registered memory.
 	b, err := h.client.Buffer(h.Bytes())
 	if err != nil {
 		return nil, err
 	}
 
-	// Whoever holds nothing any more says so at once; who is silent is not waited for beyond the lease.
+	// A backend that no longer holds it says so at once; a silent one is waited for until the lease ends.
 	within := holdFor
 	if d, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(d))
 	}
 
-	// The read ends by itself in time: the buffer is the data plane's until then.
+	// The read ends by itself in time: until then the buffer belongs to the data plane.
 	ended := make(chan error, 1)
 	h.holder.ReadWithin(within, []rdma.Read{{Dst: b.Bytes(), Src: rdma.Remote(h.place.InNode())}}, nil, func(err error) { ended <- err })
 	if err := <-ended; err != nil {
@@ -71,18 +71,18 @@ func (h *Held) Fetch(ctx context.Context) (*Buffer, error) {
 	return b, nil
 }
 
-// ReleaseHeld gives up the outputs that a backend holds: they must not be named any more. A second call does nothing.
+// ReleaseHeld releases the held outputs, which must not be used any more. A second call does nothing.
 func (r *Result) ReleaseHeld() {
 	for _, h := range r.Held {
 		if h != nil {
 			h.of.freeRow()
-			break // the backend takes it for all of the row
+			break // the backend releases the whole row
 		}
 	}
 	r.Held = nil
 }
 
-// takeHeld makes of a call's output what its backend holds.
+// takeHeld converts a call's output to its held outputs.
 func (c *Client) takeHeld(p *call, r Result) (Result, error) {
 	places, inline, err := wire.DecodeHeld(p.out, len(p.model.Outputs)+c.hiddenOutputs(p.model))
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *Client) takeHeld(p *call, r Result) (Result, error) {
 			continue
 		}
 
-		// All that is held of one result is released together, by the name of its first output.
+		// The held outputs of one result are released together, under the key of the first.
 		if row == nil {
 			row = &heldRow{holder: p.holder, release: wire.Release{Key: d.Key, Offset: d.InNode().Offset}}
 		}
@@ -108,15 +108,15 @@ func (c *Client) takeHeld(p *call, r Result) (Result, error) {
 	return r, nil
 }
 
-// hiddenOutputs is how many outputs a model has that callers do not see.
+// hiddenOutputs returns the number of a model's outputs that callers do not see.
 func (c *Client) hiddenOutputs(m *Model) int {
 	_, out := m.Sequence.Hidden()
 	return out
 }
 
-// releaseStray gives up what a backend holds for a request that has ended.
+// releaseStray releases the held outputs of a request that has already ended.
 func releaseStray(holder *rdma.Peer, body []byte) {
-	// How many outputs the model has is not known here: the first place that has a key is the row's name.
+	// The number of outputs is unknown here, but the first descriptor with a key identifies the row.
 	places, _, err := wire.DecodeHeld(body, 1)
 
 	for n := 2; err == nil && places[n-2].Key == 0 && n <= wire.PartsMax; n++ {
@@ -145,7 +145,7 @@ func (c *Client) beginParts(ctx context.Context, r *Request) (*call, error) {
 	return p, err
 }
 
-// endParts frees what beginParts has made.
+// endParts frees the buffer of beginParts.
 func (r *Request) endParts() {
 	if r.composed {
 		r.Input.Free()
@@ -153,9 +153,10 @@ func (r *Request) endParts() {
 	}
 }
 
-// composeInput puts a request's parts into registered memory: a table of where each lies, and behind it what lies here.
+// composeInput writes a request's parts to registered memory: a table that locates each part, followed by those of
+// this process.
 func (c *Client) composeInput(r *Request) (*Buffer, error) {
-	// Of a sequence's model the hidden inputs are parts as well.
+	// For a model with sequences the hidden inputs are parts as well.
 	m := c.Model(r.Model, r.Version)
 	if m == nil {
 		return nil, c.refuseUnknown(r)
@@ -170,7 +171,7 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 		return nil, fmt.Errorf("%w: model %q: %d Parts: want one for each of %d inputs, of which there may be %d", ErrInvalid, m.Name, len(r.Parts), len(inputs), wire.PartsMax)
 	}
 
-	// What lies here follows the table, one input after another; what is held is named where it lies.
+	// Parts of this process follow the table one after another; held parts are described by their location.
 	table := wire.Composed{Hold: r.Hold, Lease: uint32((m.Deadline() + holdFor) / time.Millisecond), Parts: make([]model.Descriptor, len(inputs))}
 	at := wire.ComposedBytes(len(inputs))
 
@@ -188,7 +189,7 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 		}
 	}
 
-	// The buffer is this request's alone: its table is of no use to another.
+	// The buffer belongs to this request alone: another cannot use its table.
 	in, err := c.Buffer(at)
 	if err != nil {
 		return nil, err
@@ -202,10 +203,10 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 	return in, nil
 }
 
-// TakesParts says whether requests may have Parts: all tensors are of one fixed size.
+// TakesParts reports whether requests may have Parts: all tensors have one fixed size.
 func (m *Model) TakesParts() bool { return m.fullInput >= 0 && m.fullOutput >= 0 }
 
-// allInputs are what a backend takes: the caller's tensors and those that a sequence adds.
+// allInputs returns the inputs that a backend takes: the caller's and those of a sequence.
 func (m *Model) allInputs() []model.Tensor {
 	if len(m.hidden) == 0 {
 		return m.Inputs

@@ -9,20 +9,20 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// LabelledSample is an input of a model and the class that it truly is.
+// LabelledSample is an input of a model and its true class.
 type LabelledSample struct {
-	Input []byte // as the model's only input has it in a request
+	Input []byte // in the form of the model's single input in a request
 	Class uint32
 }
 
-// lessonsMost bounds one Teach: what a backend reads at once.
+// lessonsMost bounds the samples of one Teach, which a backend reads at once.
 const lessonsMost = 16 << 20
 
-// Teach tells whoever learns a model on a backend what was true, so that it may learn from it. The backend reads the
-// samples from this process's memory; when Teach returns it has them. Where nobody learns the model the error is a
-// CommandError with CommandUnknown.
+// Teach sends samples with their true classes to the model's learners on the backends. Backends read them from this
+// process's memory; when Teach returns they have them. If nothing learns the model, the error is a CommandError with
+// CommandUnknown.
 func (c *Client) Teach(ctx context.Context, model string, lessons []LabelledSample) error {
-	// One buffer holds all: the backend reads it in one piece.
+	// One buffer holds all samples, so that the backend reads them at once.
 	size := 0
 	for _, l := range lessons {
 		size += 4 + len(l.Input)
@@ -50,8 +50,8 @@ func (c *Client) Teach(ctx context.Context, model string, lessons []LabelledSamp
 	return c.sendCommand(ctx, command)
 }
 
-// RollBack puts the weights of an earlier version of a learnt model in force again, under a number of their own. Nothing
-// that is learnt replaces them until the next drift.
+// RollBack restores the weights of an earlier version of a learnt model, under a new version number. Learning does
+// not replace them until the next drift.
 func (c *Client) RollBack(ctx context.Context, model, version string) error {
 	return c.sendCommand(ctx, wire.ModelCommand{Op: wire.RollBackModel, Model: model, Version: version})
 }

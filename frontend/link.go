@@ -8,16 +8,17 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// The causes of requests that ended because nobody could be asked.
+// Causes of requests that ended because no scheduler or backend could be reached.
 var (
 	errNoScheduler = errors.New("the scheduler is not connected")
 	errModelLost   = errors.New("the scheduler announces the model no more")
 )
 
-// events are what the link tells; its calls come from one goroutine.
+// events receives the link's events; its methods are called from one goroutine.
 type events struct{ c *Client }
 
-// Models takes an announcement, of all models or of those that changed, and submits what waits for a model of it or for the session.
+// Models receives an announcement of all models, or of changes, and submits the calls that wait for a model or for
+// the session.
 func (e events) Models(infos []model.Info) {
 	c := e.c
 	before := c.models.table.Load()
@@ -34,7 +35,7 @@ func (e events) Models(infos []model.Info) {
 	}
 }
 
-// Link tells that the session opened or was lost.
+// Link reports that the session opened or was lost.
 func (e events) Link(up bool, err error) {
 	c := e.c
 	if up {
@@ -52,20 +53,20 @@ func (e events) Link(up bool, err error) {
 	}
 }
 
-// isFresh tells whether nothing was announced yet since the session came up.
+// isFresh reports whether the session has had no announcement yet.
 func (s *session) isFresh() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.fresh
 }
 
-// noteOpened notes an event and begins an epoch once the session is up and its models are known.
+// noteOpened records an event, and starts an epoch once the session is up and its models are known.
 func (s *session) noteOpened(now int64, note func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	note()
 
-	// A session is open once the link is up and its first catalogue has come: the models' ids of the last session
+	// A session is open once the link is up and its first catalogue has arrived: the previous session's model ids
 	// mean nothing.
 	if s.up && s.fresh && !s.open.Load() {
 		s.epoch.Add(1)
@@ -74,7 +75,7 @@ func (s *session) noteOpened(now int64, note func()) {
 	}
 }
 
-// noteClosed notes that the session was lost; false: it was not open.
+// noteClosed records that the session was lost; false: it was not open.
 func (s *session) noteClosed(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +88,7 @@ func (s *session) noteClosed(now int64) bool {
 	return was
 }
 
-// resubmitAll submits what earlier sessions, or none, left without an answer.
+// resubmitAll submits the calls that earlier sessions left unanswered, or that had no session.
 func (c *Client) resubmitAll() {
 	epoch := c.session.epoch.Load()
 	if c.pending.live.Load() == 0 || !c.session.open.Load() {
@@ -98,27 +99,27 @@ func (c *Client) resubmitAll() {
 	for i := range c.pending.shards {
 		n += c.resubmitShard(&c.pending.shards[i], epoch)
 	}
-	c.left.Store(1) // have the sweep look for those whose model has not come back
+	c.left.Store(1) // make the sweep look for calls whose model has not returned
 	if n > 0 {
 		c.log.Info("requests submitted again", "requests", n)
 	}
 }
 
-// resubmitShard submits a shard's requests of earlier epochs, with the budget that is left.
+// resubmitShard submits a shard's calls of earlier epochs with their remaining budget.
 func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 	now := c.now()
 	var again []wire.Submit
 
 	s.mu.Lock()
 	for _, p := range s.slots {
-		// Those of this session are under way already; those past their target would only be refused.
+		// Calls of this session are in progress already; those past their target would only be rejected.
 		if p.state != live || p.epoch >= epoch || p.target <= now {
 			continue
 		}
 
 		m := c.Model(p.model.Name, p.model.announced)
 		if m == nil || m.lostAt > 0 || p.spared && !m.Ready {
-			continue // it may come yet; else the sweep ends the request
+			continue // the model may still come; otherwise the sweep ends the request
 		}
 
 		service, err := m.serviceFor(p.floor)
@@ -130,7 +131,7 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 			c.unspareCall(p)
 		}
 
-		// Marked before it is sent, so that no other walk sends it, too.
+		// Marked before it is sent, so that no concurrent walk sends it too.
 		p.epoch, p.service = epoch, service
 		p.resubmits++
 		again = append(again, wire.Submit{ID: p.id(), Model: service, Priority: p.priority, Budget: p.target - now, Input: p.input})
@@ -156,7 +157,7 @@ func (e events) Outcomes(all []wire.Outcome) {
 	}
 }
 
-// reasonOf returns the reason that a message gave; what a newer peer may send counts as a failure.
+// reasonOf returns the reason in a message.
 func reasonOf(r model.Reason) model.Reason {
 	// A newer scheduler may know more reasons; to a caller each of them is a failure.
 	if r == model.ReasonNone || r >= model.ReasonCount {
@@ -165,11 +166,11 @@ func reasonOf(r model.Reason) model.Reason {
 	return r
 }
 
-// resubmitsMax bounds how often a request is submitted again for what one outcome said.
+// resubmitsMax bounds how often a request is submitted again because of outcomes.
 const resubmitsMax = 4
 
-// endByOutcome ends one request, unless its input was missing because its hook was still at work, or its version went
-// while another one serves.
+// endByOutcome ends a request, unless its input was missing because its hook had not returned, or its version has
+// been replaced by another that serves.
 func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 	p := c.pending.findCall(id)
 	if p == nil {
@@ -177,13 +178,12 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 		return
 	}
 
-	// A backend may read an input before its hook has filled it. That is no failure of the request's, within
-	// limits.
+	// A backend may read an input before its hook has filled it. That is not a failure of the request, within limits.
 	if reason == model.InputUnavailable && p.hooked && p.resubmits < resubmitsMax {
 		if p.again = p.filling; p.again {
 			p.shard.mu.Unlock()
 		} else {
-			c.askAgain(p) // the read came before the hook's end, its failure after
+			c.askAgain(p) // the hook ended between the read and the report of its failure
 		}
 		return
 	}
@@ -201,8 +201,8 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 	p.finishCall(reason, now)
 }
 
-// moveToNewest makes a call that named no version one for the version that serves now, and tells whether that is another
-// one than it was submitted for: a version that was replaced takes no request with it. The shard is locked.
+// moveToNewest switches a call that named no version to the version that serves now, and reports whether that differs
+// from the one it was submitted for. So requests survive the replacement of a version. The shard is locked.
 func (c *Client) moveToNewest(p *call) bool {
 	m := c.Model(p.model.Name, "")
 	if m != nil && p.model.class != "" {
@@ -211,7 +211,7 @@ func (c *Client) moveToNewest(p *call) bool {
 	if m == nil || m.ID == p.model.ID || !m.Ready || m.lostAt > 0 {
 		return false
 	}
-	// The input was packed, and the output's buffer was made, for tensors of the version before.
+	// The input and the output's buffer have the layout of the earlier version's tensors.
 	if !model.SameTensors(m.Inputs, p.model.Inputs) || !model.SameTensors(m.Outputs, p.model.Outputs) {
 		return false
 	}
@@ -224,8 +224,8 @@ func (c *Client) moveToNewest(p *call) bool {
 	return true
 }
 
-// receiveResult takes a result message from a backend and copies the output once, to where the caller
-// gets it. It runs on the data plane's loop.
+// receiveResult receives a result message from a backend and copies the output once, to its final place. It runs on
+// the data plane's loop.
 func (c *Client) receiveResult(from *rdma.Peer, msg []byte) {
 	h, out, err := wire.DecodeResult(msg)
 	if err != nil {
@@ -239,7 +239,7 @@ func (c *Client) receiveResult(from *rdma.Peer, msg []byte) {
 		return
 	}
 
-	// Whoever claims a call ends it; a second answer to the same request finds none.
+	// Whoever claims a call ends it; a duplicate answer finds no call.
 	p := c.pending.claimCall(h.ID)
 	if p == nil {
 		c.stats.strays.Add(1)
@@ -257,7 +257,7 @@ func (c *Client) receiveResult(from *rdma.Peer, msg []byte) {
 		return
 	}
 
-	// The caller's memory is used where it is large enough, so that the output is copied once.
+	// If the caller's memory is large enough, the output is copied there directly.
 	if p.dst != nil && len(out) <= len(p.dst) && p.holder == nil {
 		p.out = p.dst[:len(out)]
 	} else {
@@ -270,7 +270,7 @@ func (c *Client) receiveResult(from *rdma.Peer, msg []byte) {
 	p.finishCall(model.ReasonNone, c.now())
 }
 
-// cancelRequest tells the scheduler, if it is there, that nobody waits for a request any more.
+// cancelRequest tells the scheduler, if connected, that a request is abandoned.
 func (c *Client) cancelRequest(id uint64, service uint32) {
 	if link := c.link.Load(); link != nil && c.Connected() {
 		_ = link.Cancel(wire.Cancel{ID: id, Model: service}) // a lost session has forgotten the request anyway

@@ -10,28 +10,28 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Model is a model that the scheduler serves, as it was last announced. It is read-only and shared.
+// Model is a model as the scheduler last announced it. It is read-only and shared.
 type Model struct {
 	ModelInfo
-	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies, or requests have shapes of their own
-	OutputBytes int // of one request; -1 where an output is BYTES, or requests have shapes of their own
+	InputBytes  int // of one request; -1 if an input is BYTES, which varies in size, or requests state shapes
+	OutputBytes int // of one request; -1 if an output is BYTES, or requests state shapes
 
-	class     string // the shape class that it is, of the version that Version says; empty: none
-	announced string // the version that it was announced with
-	shaped    bool   // requests have shapes of their own
+	class     string // the shape class of the version in Version; empty: it is not a class
+	announced string // the announced version
+	shaped    bool   // requests state shapes
 
-	// What a backend takes and gives: with what a sequence adds, whose inputs hidden describes.
+	// Bytes that a backend takes and returns, including the tensors of a sequence, whose inputs hidden describes.
 	fullInput, fullOutput int
 	hidden                []model.Tensor
 
-	lostAt int64 // 0: announced in this session; else when a session began without it, on the client's clock
-	idleAt int64 // 0: ready; else since when it is not, on the client's clock
+	lostAt int64 // 0: announced in this session; otherwise when a session began without it, on the client's clock
+	idleAt int64 // 0: ready; otherwise since when it is not, on the client's clock
 }
 
-// Deadline is the model's SLO: the budget of a request whose context has no deadline.
+// Deadline returns the model's SLO: the default budget of a request.
 func (m *Model) Deadline() time.Duration { return time.Duration(m.SLO) }
 
-// payloadBytes is what the tensors of one request take, −1 if that varies.
+// payloadBytes returns the size of one request's tensors; −1 if it varies.
 func payloadBytes(tensors []model.Tensor) (int, error) {
 	l, err := model.NewLayout(tensors)
 	if l.Varies {
@@ -42,31 +42,30 @@ func payloadBytes(tensors []model.Tensor) (int, error) {
 
 type modelName struct{ name, version string }
 
-// modelTable is what is known of the models; it is replaced as a whole.
+// modelTable holds the known models; it is replaced as a whole.
 type modelTable struct {
-	byID   map[uint32]*Model    // as announced since it opened
-	byName map[modelName]*Model // version "" is the newest that is ready, or the newest
+	byID   map[uint32]*Model    // ids of this session
+	byName map[modelName]*Model // version "" is the newest ready version, or the newest if none is ready
 	all    []*Model             // by name, then version
 }
 
-// newModelTable brings a table up to date with an announcement: of what changed, or the first one of
-// a session. What was known before a session and is not announced in it is kept as lost: a scheduler
-// that restarts hears of its backends' models one by one. An id without a name says that its model is
-// forgotten; another one may have the id later.
+// newModelTable updates a table by an announcement: of changes, or the first one of a session. Models of an earlier
+// session that a first announcement does not name are kept as lost: a restarted scheduler learns of its backends'
+// models one by one. An id without a name means that its model is forgotten; the id may later be another model's.
 func newModelTable(infos []model.Info, before *modelTable, now int64, first bool) (*modelTable, []error) {
 	t := &modelTable{byName: make(map[modelName]*Model, 2*len(infos)), byID: make(map[uint32]*Model, len(infos))}
 
 	gone := map[uint32]bool{}
 	var bad []error
-	for i := len(infos) - 1; i >= 0; i-- { // of two about one model, the later holds
+	for i := len(infos) - 1; i >= 0; i-- { // of two entries for one model, the later one holds
 		m := &Model{ModelInfo: infos[i]}
 
 		if m.Name == "" {
-			gone[m.ID] = !first // the ids of other sessions mean nothing now
+			gone[m.ID] = !first // ids of other sessions mean nothing now
 			continue
 		}
 
-		// The catalogue's slices are valid during the call only.
+		// The catalogue's slices are valid only during the call.
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		m.announced = m.Version
 		m.Version, m.class = model.SplitVersion(m.Version)
@@ -86,7 +85,7 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		t.keepKnown(before, gone, now, first)
 	}
 
-	// Sorted by name and version, so that the last one of a name is its newest.
+	// Sorted by name and version, so that the last of a name is its newest.
 	slices.SortStableFunc(t.all, func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), model.CompareVersions(a.Version, b.Version))
 	})
@@ -98,7 +97,7 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 			continue
 		}
 
-		// A name without a version stands for the newest version that is ready, or for the newest where none is.
+		// A name without a version means the newest ready version, or the newest if none is ready.
 		if old := t.byName[modelName{m.Name, ""}]; old == nil || m.Ready || !old.Ready {
 			t.byName[modelName{m.Name, ""}] = m
 		}
@@ -106,8 +105,8 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 	return t, bad
 }
 
-// keepTensors gives a version that is served no more, of which only the reason is announced, the tensors that it had: requests that
-// were made for it are moved to the newest version if that has the same.
+// keepTensors keeps the tensors of a version that is no longer served, whose announcement has only the reason. Its
+// requests move to the newest version if that has the same tensors.
 func (m *Model) keepTensors(before *modelTable) {
 	if before == nil || len(m.Inputs) > 0 || len(m.Outputs) > 0 {
 		return
@@ -117,9 +116,9 @@ func (m *Model) keepTensors(before *modelTable) {
 	}
 }
 
-// measurePayloads finds what a request's input and output take.
+// measurePayloads computes the sizes of a request's input and output.
 func (m *Model) measurePayloads() error {
-	// Of a model with shape classes no request is made, but of its classes.
+	// With shape classes, only the classes have requests.
 	if m.shaped = m.HasClasses(); m.shaped {
 		m.fullInput, m.fullOutput, m.InputBytes, m.OutputBytes = -1, -1, -1, -1
 		return nil
@@ -132,17 +131,17 @@ func (m *Model) measurePayloads() error {
 	return cmp.Or(err, err2)
 }
 
-// hideSequence takes what a sequence adds out of the tensors that callers see.
+// hideSequence removes a sequence's tensors from those that callers see.
 func (m *Model) hideSequence() {
 	in, out := m.Sequence.Hidden()
 	m.Inputs, m.hidden, m.Outputs = m.Inputs[:len(m.Inputs)-in], m.Inputs[len(m.Inputs)-in:], m.Outputs[:len(m.Outputs)-out]
 
-	// What was whole is right in part, too.
+	// The whole list was checked, so its prefix is valid as well.
 	m.InputBytes, _ = payloadBytes(m.Inputs)
 	m.OutputBytes, _ = payloadBytes(m.Outputs)
 }
 
-// addModel takes a model in, unless a later word about it is there.
+// addModel adds a model, unless the table has a later entry for it.
 func (t *modelTable) addModel(m *Model) {
 	key := modelName{m.Name, m.announced}
 	if t.byName[key] == nil {
@@ -151,19 +150,19 @@ func (t *modelTable) addModel(m *Model) {
 	}
 }
 
-// lostMax is how long a model that is announced no more is kept in the table.
+// lostMax is how long the table keeps a model that is no longer announced.
 const lostMax = int64(time.Hour)
 
-// keepKnown takes over what the announcement did not name.
+// keepKnown keeps the models that the announcement did not name.
 func (t *modelTable) keepKnown(before *modelTable, gone map[uint32]bool, now int64, first bool) {
 	for _, m := range before.all {
-		// A model that was withdrawn is gone; one that went with its scheduler is kept for some time: it may come
-		// back.
+		// A withdrawn model is removed; one that disappeared with its scheduler is kept for some time, as it may
+		// return.
 		if m.lostAt == 0 && gone[m.ID] || m.lostAt > 0 && now-m.lostAt > lostMax {
 			continue
 		}
 		if first {
-			// A copy: calls under way hold the model as it was.
+			// A copy, because calls in progress hold the previous one.
 			lost := *m
 			lost.Ready, lost.idleAt = false, before.idleSince(m, now)
 			if lost.lostAt == 0 {
@@ -175,7 +174,7 @@ func (t *modelTable) keepKnown(before *modelTable, gone map[uint32]bool, now int
 	}
 }
 
-// idleSince is since when a model that is not ready now has not been.
+// idleSince returns since when a model has not been ready.
 func (t *modelTable) idleSince(m *Model, now int64) int64 {
 	if t != nil {
 		if old := t.byName[modelName{m.Name, m.announced}]; old != nil && old.idleAt > 0 {
@@ -185,10 +184,10 @@ func (t *modelTable) idleSince(m *Model, now int64) int64 {
 	return max(now, 1)
 }
 
-// models holds what was announced. Written by the link's goroutine, read by everyone.
+// models holds the announced models. The link's goroutine writes it, any goroutine reads it.
 type models struct{ table atomic.Pointer[modelTable] }
 
-// Models returns every model that the scheduler announced, by name, then version. Shape classes are not among them.
+// Models returns all announced models, by name, then version, without shape classes.
 func (c *Client) Models() []*Model {
 	t := c.models.table.Load()
 	if t == nil {
@@ -203,20 +202,20 @@ func (c *Client) Models() []*Model {
 	return all
 }
 
-// withdrawnAfter is when a model that nobody serves any more is no longer waited for.
+// withdrawnAfter is how long an unserved model counts against Ready.
 const withdrawnAfter = time.Minute
 
-// Ready tells whether the scheduler is connected and every model that it announces has a version
-// that a backend serves, one at least. A model that none has served for a minute counts as withdrawn:
-// an upgrade that ends with the old version's last backend leaves the frontend ready. So does one that a backend said it
-// cannot serve (Reason); and where backends load models only when told to, none need be loaded.
+// Ready reports whether the scheduler is connected and every announced model has a version that a backend serves. At
+// least one model must be announced. A model that has not been served for a minute counts as withdrawn, so an upgrade
+// that ends with the old version's last backend leaves the frontend ready. So does a model that a backend cannot
+// serve (Reason). If backends load models only on command, none needs to be loaded.
 func (c *Client) Ready() bool { return c.Connected() && allReady(c.Models(), c.now()) }
 
 func allReady(models []*Model, now int64) bool {
 	ready, awaited := map[string]bool{}, map[string]bool{}
 	unloaded := false
 	for _, m := range models {
-		// One version that is ready makes its name ready.
+		// One ready version makes the name ready.
 		if m.Ready {
 			ready[m.Name] = true
 		} else if m.Reason == model.Unloaded {
@@ -234,7 +233,7 @@ func allReady(models []*Model, now int64) bool {
 	return len(ready) > 0 || unloaded
 }
 
-// Model finds a model; an empty version means the newest that is ready. Nil: not announced.
+// Model returns a model; an empty version means the newest ready one. Nil: not announced.
 func (c *Client) Model(name, version string) *Model {
 	if t := c.models.table.Load(); t != nil {
 		if m := t.byName[modelName{name, version}]; m != nil && !c.isForgotten(m) {
@@ -244,7 +243,7 @@ func (c *Client) Model(name, version string) *Model {
 	return nil
 }
 
-// refuseUnknown is the outcome of a request for a model that is not announced.
+// refuseUnknown returns the outcome of a request for a model that is not announced.
 func (c *Client) refuseUnknown(r *Request) error {
 	if !c.Connected() {
 		return &OutcomeError{Reason: model.NoBackend, Model: r.Model, Local: true, Cause: errNoScheduler}
@@ -252,7 +251,7 @@ func (c *Client) refuseUnknown(r *Request) error {
 	return &OutcomeError{Reason: model.UnknownModel, Model: r.Model, Local: true, Cause: c.whyUnknown(r)}
 }
 
-// whyUnknown tells what of a request's model is not announced.
+// whyUnknown returns which part of a request's model is not announced.
 func (c *Client) whyUnknown(r *Request) error {
 	if m := c.Model(r.Model, ""); m != nil {
 		return fmt.Errorf("version %q is not announced; the newest is %q", r.Version, m.Version)
@@ -260,11 +259,11 @@ func (c *Client) whyUnknown(r *Request) error {
 	return fmt.Errorf("not among the %d models that are announced", len(c.Models()))
 }
 
-// serviceFor returns what a request with a floor on accuracy asks the scheduler for.
+// serviceFor returns the id that a request with an accuracy floor sends to the scheduler.
 func (m *Model) serviceFor(floor float64) (id uint32, err error) {
 	best := m.Accuracy
 
-	// No floor needs no service of its own; a family has one for each floor that makes a difference.
+	// Without a floor the model's own id will do; a family has an id for each floor that makes a difference.
 	switch {
 	case floor == 0:
 		return m.ID, nil
@@ -274,7 +273,7 @@ func (m *Model) serviceFor(floor float64) (id uint32, err error) {
 		return m.ID, nil
 	}
 
-	// The lowest floor that is high enough: it leaves the scheduler the most variants.
+	// The lowest sufficient floor leaves the scheduler the most variants.
 	for _, f := range m.Floors {
 		if floor <= f.Accuracy {
 			return f.ID, nil
@@ -299,7 +298,7 @@ func (c *Client) answeredBy(p *call) *Model {
 	return p.model
 }
 
-// isForgotten tells whether a model that is announced no more has had its time to come back.
+// isForgotten reports whether the time has passed for which a call waits for a model that is no longer announced.
 func (c *Client) isForgotten(m *Model) bool {
 	return m.lostAt > 0 && c.now()-m.lostAt > int64(c.o.Reconnect)
 }

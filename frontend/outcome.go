@@ -12,29 +12,30 @@ import (
 // The kinds of outcomes. An *OutcomeError matches one of them with errors.Is.
 var (
 	ErrDropped     = errors.New("dropped")     // no batch could meet the deadline
-	ErrRejected    = errors.New("rejected")    // refused on arrival: queue full, unknown model, deadline past, no answer accurate enough
-	ErrUnavailable = errors.New("unavailable") // no backend or no scheduler could be asked
+	ErrRejected    = errors.New("rejected")    // refused on arrival: queue full, unknown model, deadline past, floor too high
+	ErrUnavailable = errors.New("unavailable") // no backend or no scheduler could be reached
 	ErrCanceled    = errors.New("canceled")    // the caller's context ended
-	ErrFailed      = errors.New("failed")      // the model failed, or its input could not be had
+	ErrFailed      = errors.New("failed")      // the model failed, or its input was unavailable
 )
 
-// ErrClosed is what a closed Client answers.
+// ErrClosed is returned by a closed Client.
 var ErrClosed = errors.New("client closed")
 
-// ErrInvalid marks arguments that no scheduler needs to see: a nil or misfitting buffer.
+// ErrInvalid marks arguments that are invalid without asking the scheduler, such as a nil buffer or one of the wrong
+// size.
 var ErrInvalid = errors.New("invalid request")
 
-// OutcomeError says why a request got no output, with the numbers that explain it.
+// OutcomeError says why a request got no output, with the relevant times.
 type OutcomeError struct {
 	Reason  Reason
 	Model   string
-	Budget  time.Duration // from the call to the deadline; 0 where it was refused before one was set
+	Budget  time.Duration // from the call to the deadline; 0 if it was refused before one was set
 	Elapsed time.Duration // from the call to the outcome
-	Local   bool          // decided here: nobody answered in time, or the scheduler is not connected
-	Cause   error         // the context's error, the hook's, or what else explains it; may be nil
+	Local   bool          // decided by the client: no answer came in time, or the scheduler is not connected
+	Cause   error         // the context's error, the hook's, or another explanation; may be nil
 }
 
-// Error tells kind, reason and numbers.
+// Error returns kind, reason and times.
 func (e *OutcomeError) Error() string {
 	where := ""
 	if e.Local {
@@ -51,9 +52,9 @@ func (e *OutcomeError) Error() string {
 	return text
 }
 
-// Is matches the kind; a request that ended by its deadline also matches context.DeadlineExceeded.
+// Is matches the kind; a request that missed its deadline also matches context.DeadlineExceeded.
 func (e *OutcomeError) Is(target error) bool {
-	// A deadline that could not be met is what callers of contexts know as DeadlineExceeded.
+	// To users of contexts, a deadline that could not be met is DeadlineExceeded.
 	return target == kindOf(e.Reason) ||
 		target == context.DeadlineExceeded && (e.Reason == model.DeadlineCannotBeMet || e.Reason == model.DeadlinePast)
 }
@@ -61,7 +62,7 @@ func (e *OutcomeError) Is(target error) bool {
 // Unwrap returns the cause, if there is one.
 func (e *OutcomeError) Unwrap() error { return e.Cause }
 
-// kindOf sorts a reason into one of the five kinds.
+// kindOf returns a reason's kind.
 func kindOf(r model.Reason) error {
 	switch r {
 	case model.DeadlineCannotBeMet:

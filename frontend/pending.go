@@ -17,7 +17,7 @@ const (
 	shardCount  = 1 << shardBits
 	slotBits    = 24
 	liveMost    = wire.WindowMax       // requests at a time
-	tick        = 2 * time.Millisecond // how exactly the sweep meets a deadline
+	tick        = 2 * time.Millisecond // precision of the sweep
 	wheelSize   = 512                  // ticks of one turn of the wheel
 	generations = 1<<(64-shardBits-slotBits) - 1
 	nowhere     = int32(-1)
@@ -26,57 +26,57 @@ const (
 // state of a slot.
 const (
 	free    uint8 = iota
-	live          // waits for its end; whoever changes the state under the lock ends it
+	live          // waits for its end; the goroutine that changes the state under the lock ends it
 	claimed       // being ended; its owner will send on done
 )
 
-// call is a slot of the pending table: one live request. Slots are made once and reused, so a
-// pointer to one stays valid; the generation in the id tells the requests of one slot apart.
+// call is a slot of the pending table: one live request. Slots are made once and reused, so pointers to them stay
+// valid; the generation in the id distinguishes the requests of one slot.
 type call struct {
 	shard *shard
 	index int32
-	done  chan struct{} // cap 1: sent once by whoever claimed the call, received once by its caller
+	done  chan struct{} // cap 1: sent once by the goroutine that claimed the call, received once by its caller
 
 	// Guarded by shard.mu.
 	state      uint8
 	hooked     bool   // Prepare fills the input while the request queues
-	filling    bool   // it has not returned: an input that could not be read is no end
-	again      bool   // while it was, a backend asked for the input in vain
-	spared     bool   // its scheduler had no backend for it: see spareCall
-	newest     bool   // no version was asked for
+	filling    bool   // Prepare has not returned: a failed read of the input does not end the request
+	again      bool   // a backend has tried to read the input meanwhile
+	spared     bool   // its scheduler had no backend for it, see spareCall
+	newest     bool   // the request named no version
 	holds      bool   // backends are asked to hold outputs
-	gen        uint64 // of the live request, or of the last
-	epoch      uint64 // session that the request was submitted in; 0: not yet
+	gen        uint64 // of the live request, or of the latest
+	epoch      uint64 // epoch of the session that the request was submitted in; 0: not yet
 	expire     int64  // deadline + grace, on the client's clock
-	next, prev int32  // the wheel's bucket, as slots of this shard
+	next, prev int32  // links of the wheel's bucket, as slots of this shard
 	resubmits  uint32
 
-	// Written by the caller while the slot is its own; from live to done only a resubmission writes the first two, under
-	// the lock.
+	// Written by the caller while it owns the slot. Between live and done only a resubmission writes the first two,
+	// under the lock.
 	model    *Model
-	service  uint32  // what the scheduler is asked for: the model, or the class of a family that keeps the floor
-	floor    float64 // on accuracy
+	service  uint32  // the id sent to the scheduler: the model's, or that of the family's class that keeps the floor
+	floor    float64 // accuracy floor
 	input    model.Descriptor
 	priority uint8
 	start    int64 // on the client's clock, ns
 	deadline int64
-	target   int64  // the deadline that the scheduler is told, less the margin
+	target   int64  // the deadline sent to the scheduler, which is earlier by the margin
 	dst      []byte // the caller's buffer for the output; nil: a pooled one
 
-	// Written by whoever claimed, read by the caller after done.
+	// Written by the goroutine that claimed the call, read by the caller after done.
 	reason model.Reason
 	local  bool
 	cause  error
 	answer uint32 // wire.ResultHeader.Answer
 	out    []byte
-	store  *[]byte // where out lies if it is pooled
+	store  *[]byte // the pooled buffer of out
 	exec   int64
 	staged bool // stages are known
 	stages wire.Stages
-	holder *rdma.Peer // of the outputs that out says the places of; nil: out has all
+	holder *rdma.Peer // the backend that holds outputs; nil: out contains all outputs
 	end    int64
 
-	submit [1]wire.Submit // argument of FrontendLink.Submit, here so that it is not allocated
+	submit [1]wire.Submit // argument of FrontendLink.Submit, kept here to avoid an allocation
 }
 
 func (c *call) id() uint64 {
@@ -90,37 +90,36 @@ type shard struct {
 	mu    sync.Mutex
 	slots []*call
 	free  []int32
-	wheel [wheelSize]int32 // head slot of each bucket, or nowhere
-	swept int64            // the last tick that the sweep has done
-	_     [64]byte         // shards lie in one array; a lock shares no line with its neighbour's
+	wheel [wheelSize]int32 // first slot of each bucket, or nowhere
+	swept int64            // the last tick handled by the sweep
+	_     [64]byte         // shards lie in one array: keeps their locks on separate cache lines
 }
 
 // pending is the table of live requests.
 //
-// Its ids must differ from those of a process that died on the same address: answers to that one's requests
-// may still be on their way, from a scheduler and backends that have not heard of its death. So the first
-// generation of every slot is a number drawn at random when the table is made. Within a slot generations
-// count up, so that no id comes back before 2^36 others.
+// Its ids must differ from those of a dead process on the same address, because answers to that process's requests
+// may still arrive from a scheduler and backends that have not noticed its death. So the first generation of all
+// slots is random. Within a slot generations count up, so an id repeats only after 2^36 others.
 type pending struct {
 	shards [shardCount]shard
-	first  uint64 // generation before the first of each slot
+	first  uint64 // generation before the first one of each slot
 	live   atomic.Int64
 	max    int64
-	each   int // slots of a shard at most, a power of two; together they suffice for max
+	each   int // the most slots of a shard, a power of two; together they suffice for max
 }
 
-// idWindow returns how many places the ids name modulo it: wire.FrontendHello.Window.
+// idWindow returns wire.FrontendHello.Window: ids are unique modulo it.
 func (p *pending) idWindow() uint32 { return uint32(p.each) * shardCount }
 
 func (p *pending) init(max int) {
 	p.max = int64(max)
 
-	// Ids begin at random, so that those of an earlier process of this frontend are not taken for its own.
+	// A random start separates these ids from those of an earlier process.
 	var seed [8]byte
 	rand.Read(seed[:])
 	p.first = binary.LittleEndian.Uint64(seed[:]) & generations
 
-	// A power of two per shard, so that an id's low bits name its place in the scheduler's window.
+	// A power of two per shard, so that an id's low bits are its place in the scheduler's window.
 	for p.each = 1; p.each*shardCount < max; {
 		p.each *= 2
 	}
@@ -134,9 +133,9 @@ func (p *pending) init(max int) {
 	}
 }
 
-// takeSlot reserves a slot for the caller; nil when max requests are live. first tells that none was.
+// takeSlot reserves a slot for the caller; nil if max requests are live. first reports that none was live before.
 func (p *pending) takeSlot(pick uint32) (c *call, first bool) {
-	// Counted before a slot is looked for: below the limit there is a free slot in some shard.
+	// Count before looking for a slot: below the limit some shard has a free slot.
 	n := p.live.Add(1)
 	if n > p.max {
 		p.live.Add(-1)
@@ -145,7 +144,7 @@ func (p *pending) takeSlot(pick uint32) (c *call, first bool) {
 	return p.freeSlot(pick), n == 1
 }
 
-// freeSlot finds a free slot, in the shard picked if it has one. There is one: fewer than max are live.
+// freeSlot returns a free slot, preferably in the given shard. There is one, as fewer than max are live.
 func (p *pending) freeSlot(pick uint32) *call {
 	// The next shard is tried where one is full.
 	for ; ; pick++ {
@@ -159,7 +158,7 @@ func (s *shard) freeSlot(most int, gen uint64) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// A slot that was used lately comes first: its memory is warm.
+	// Reuse the slot freed last: its memory is in the cache.
 	if n := len(s.free); n > 0 {
 		c := s.slots[s.free[n-1]]
 		s.free = s.free[:n-1]
@@ -180,7 +179,7 @@ func (p *pending) armCall(c *call, epoch uint64) uint64 {
 	s := c.shard
 	s.mu.Lock()
 
-	// A new generation makes a new id: an answer to the slot's last request finds nobody.
+	// A new generation makes a new id: an answer to the slot's previous request finds no call.
 	c.gen = (c.gen + 1) & generations
 	c.state, c.epoch, c.again, c.spared, c.resubmits = live, epoch, false, false, 0
 	s.linkCall(c)
@@ -189,9 +188,9 @@ func (p *pending) armCall(c *call, epoch uint64) uint64 {
 	return id
 }
 
-// releaseSlot gives a slot back. The caller must have received its end, or have claimed it.
+// releaseSlot frees a slot. The caller must have received its end, or have claimed it.
 func (p *pending) releaseSlot(c *call) {
-	// Nothing of the caller's is kept alive by a free slot.
+	// A free slot must not keep the caller's objects alive.
 	c.model, c.dst, c.out, c.store, c.cause, c.holder = nil, nil, nil, nil, nil, nil
 	s := c.shard
 	s.mu.Lock()
@@ -201,14 +200,14 @@ func (p *pending) releaseSlot(c *call) {
 	p.live.Add(-1)
 }
 
-// findCall returns the call of an id if its request is live (I2). The shard is left locked if so.
+// findCall returns the live call of an id (I2), with its shard locked; nil and unlocked if there is none.
 func (p *pending) findCall(id uint64) *call {
 	s := &p.shards[id%shardCount]
 	index := id >> shardBits & (1<<slotBits - 1)
 	s.mu.Lock()
 
 	if index < uint64(len(s.slots)) {
-		// The lock is kept where the call is found: the caller decides what becomes of it.
+		// The lock is kept if the call is found, as the caller will change its state.
 		if c := s.slots[index]; c.state == live && c.id() == id {
 			return c
 		}
@@ -217,7 +216,7 @@ func (p *pending) findCall(id uint64) *call {
 	return nil
 }
 
-// claimCall takes the right to end the request of an id: it returns nil if someone else has it.
+// claimCall takes the right to end the request of an id; nil if another goroutine has it.
 func (p *pending) claimCall(id uint64) *call {
 	c := p.findCall(id)
 	if c == nil {
@@ -258,7 +257,7 @@ func (s *shard) unlinkCall(c *call) {
 	c.prev, c.next = nowhere, nowhere
 }
 
-// claimExpired claims the calls whose time is over and appends them to out.
+// claimExpired claims the calls that have expired and appends them to out.
 func (s *shard) claimExpired(now int64, out []*call) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +281,7 @@ func (s *shard) claimExpired(now int64, out []*call) []*call {
 
 // finishCall wakes the caller of a claimed call.
 func (c *call) finishCall(reason model.Reason, now int64) {
-	// The result stands before the message: the caller reads it without a lock.
+	// The result is written before the send: the caller reads it without a lock.
 	c.reason, c.end = reason, now
 	c.done <- struct{}{}
 }

@@ -5,56 +5,56 @@ import "time"
 // Request is one inference. Model and Input must be set.
 type Request struct {
 	Model    string
-	Version  string // empty: the newest that is ready; a family has none
-	Newest   bool   // Version is where the request begins: the newest takes it over where that one goes, as where it is empty
+	Version  string // empty: the newest ready version; a family has none
+	Newest   bool   // Version is only where the request starts: if that version is replaced, the newest takes over, as if it were empty
 	Input    *Buffer
-	Priority uint8 // higher is kept longer when not all can be served
-	// AccuracyFloor is the least accuracy, 0…1, that is an answer; 0: any. A request that nothing served reaches is
-	// rejected at once, with the best that there is.
+	Priority uint8 // under overload, higher priorities are kept longer
+	// AccuracyFloor is the least accuracy, 0…1, of an acceptable answer; 0: any. A floor that no served variant
+	// reaches is rejected at once; the error names the best accuracy.
 	AccuracyFloor float64
-	// Prepare, if set, fills the input while the request already queues. A backend that asks for
-	// the input before Prepare has returned is refused, and the request is submitted again once it
-	// has. An error ends the request with ErrFailed.
+	// Prepare, if set, fills the input while the request is already queued. If a backend reads the input before
+	// Prepare returns, the read is refused, and the request is resubmitted after Prepare. An error of Prepare ends
+	// the request with ErrFailed.
 	Prepare func(input []byte) error
-	// Sequence says of which sequence the request is a step, of a model that keeps sequences.
+	// Sequence identifies the sequence of which the request is a step, for a model that keeps sequences.
 	Sequence Sequence
-	// Output, if set and large enough, is where the output is copied to; it must not be touched
-	// until the request has ended.
+	// Output, if set and large enough, receives the output; the caller must not touch it until the request has ended.
 	Output []byte
-	// Parts are the model's inputs, one by one, in place of Input: some may be outputs that a backend holds. Such a request has
-	// no Prepare, and all tensors of its model are of one fixed size.
+	// Parts are the model's inputs one by one, instead of Input; some may be outputs held by a backend. Such a
+	// request has no Prepare, and all tensors of its model must have one fixed size.
 	Parts []Part
-	// Hold says which outputs backends are asked to hold, with Parts: a bit for each, the first 32. Which of them are held is
-	// the backend's choice: Result.Held says.
+	// Hold asks backends to hold outputs, with Parts: one bit for each of the first 32. Result.Held reports which of
+	// them the backend holds.
 	Hold uint32
 
-	step     bool // Input has what its sequence adds
+	step     bool // Input includes the tensors of the sequence
 	composed bool // Input begins with a table of Parts
 }
 
-// Result is the output of a request. Release gives its memory back; Data must not be used after.
+// Result is the output of a request. Release returns its memory; Data must not be used afterwards.
 type Result struct {
 	Data      []byte        // tensors in the order of the model's outputs, without the batch dimension
-	Exec      time.Duration // that the batch took on the GPU
+	Exec      time.Duration // GPU time of the batch
 	Elapsed   time.Duration // from the call to the output's arrival
-	Slack     time.Duration // from the output's arrival to the deadline; negative: it came late, within Grace
-	Resubmits int           // times that the request was sent again
-	Stages    Stages        // where Elapsed went
-	// Model and Version say which model answered: the one that was asked for, or a variant of the family. Accuracy is
-	// what is claimed of it, 0…1; 0: nothing.
+	Slack     time.Duration // from the output's arrival to the deadline; negative: it was late, but within Grace
+	Resubmits int           // times that the request was resubmitted
+	Stages    Stages        // the parts of Elapsed
+	// Model and Version name the model that answered: the requested one, or a variant of the family. Accuracy is its
+	// stated accuracy, 0…1; 0: unknown.
 	Model    string
 	Version  string
 	Accuracy float64
-	// Held are the outputs that the backend holds, by output; nil: Data has all. Data has the others, one after another.
+	// Held are the outputs held by the backend, by output; nil: Data has all. Otherwise Data has the others, one
+	// after another.
 	Held   []*Held
 	model  *Model
 	client *Client
 	store  *[]byte
 }
 
-// Release is for speed: without it the collector frees the memory. A second one on the same variable
-// does nothing; a copy of a Result must not be released as well. Outputs that are held are released as well: without it their
-// lease has to end first.
+// Release makes the memory reusable; without it the garbage collector frees the memory. A second Release of the same
+// variable does nothing; a copy of a Result must not be released as well. Release also releases held outputs, which
+// otherwise stay until their lease ends.
 func (r *Result) Release() {
 	r.ReleaseHeld()
 	if r.store != nil {

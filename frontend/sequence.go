@@ -12,20 +12,20 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Sequence says of which sequence a request is a step, of a model that keeps sequences. Its steps run one after another, in the order in which
-// they were asked for; the state that one leaves is the next one's. The state is this client's: a step may run on any GPU, and all
-// steps of a sequence must come through one client.
+// Sequence identifies a request as a step of a sequence, for a model that keeps sequences. The steps of a sequence
+// run one after another, in the order of the calls; each starts from the state that the previous one left. The client
+// keeps the state, so a step may run on any GPU, but all steps of a sequence must use one client.
 type Sequence struct {
-	ID    uint64 // 0: Name has to say
-	Name  string // where ID is 0; at most 128 bytes
-	Start bool   // the first step: without it the sequence must be there
+	ID    uint64 // 0: use Name
+	Name  string // if ID is 0; at most 128 bytes
+	Start bool   // the first step; without it the sequence must exist
 	End   bool   // the last step
 }
 
-// IsZero reports whether the request is of no sequence.
+// IsZero reports whether the request belongs to no sequence.
 func (s Sequence) IsZero() bool { return s == Sequence{} }
 
-// String names the sequence as errors do.
+// String returns the sequence's name for errors.
 func (s Sequence) String() string {
 	if s.ID != 0 {
 		return fmt.Sprint(s.ID)
@@ -33,38 +33,38 @@ func (s Sequence) String() string {
 	return s.Name
 }
 
-// Limits of the sequences that a client keeps.
+// Limits of a client's sequences.
 const (
 	sequencesMax     = 1 << 16
 	sequenceBytesMax = 1 << 30 // of all states
 	sequenceNameMax  = 128
 )
 
-// sequenceKey names a sequence. Models and versions do not share them.
+// sequenceKey names a sequence. Models and versions have separate sequences.
 type sequenceKey struct {
-	model, version string // version as the requests name it
+	model, version string // version as named in the requests
 	id             uint64
 	name           string
 }
 
-// sequence is one that has begun.
+// sequence is one that has started.
 type sequence struct {
-	turn  chan struct{} // cap 1; who has put something in runs a step
-	of    *Model        // that made the state, or will
-	state [][]byte      // by state; nil: the initial states, or held has them. Written with the turn
-	held  *heldStates   // what lies with the backend of the latest step; nil: nothing does. Written with the turn
-	used  int64         // when its latest step was asked for or ended, on the client's clock; guarded by sequences.mu
-	steps int           // that wait or run; guarded by sequences.mu
-	ended bool          // written with the turn
+	turn  chan struct{} // cap 1; the goroutine whose send succeeded runs a step
+	of    *Model        // the model that made the state, or will
+	state [][]byte      // by state; nil: the initial states, or held has them. Written by the holder of the turn
+	held  *heldStates   // states on the backend of the latest step; nil: none. Written by the holder of the turn
+	used  int64         // when its latest step was requested or ended, on the client's clock; guarded by sequences.mu
+	steps int           // waiting or running; guarded by sequences.mu
+	ended bool          // written by the holder of the turn
 }
 
-// sequences are those of a client.
+// sequences are the sequences of a client.
 type sequences struct {
 	mu    sync.Mutex
 	open  map[sequenceKey]*sequence
-	bytes int          // of states, at most
-	swept int64        // when idle ones were last looked for
-	plain atomic.Int64 // until when all states come here: a backend did not know how to hold them
+	bytes int          // upper bound of the size of the states
+	swept int64        // when idle sequences were last searched for
+	plain atomic.Int64 // until when all states are sent to the client, because a backend could not hold them
 }
 
 // doStep is Do for a step of a sequence.
@@ -95,7 +95,7 @@ func (c *Client) doStep(ctx context.Context, r Request) (Result, error) {
 
 	result, err := c.askStep(ctx, s, r)
 
-	// A step without an answer leaves the state as it was, so that it may be asked for again; a first one never was.
+	// A failed step leaves the state unchanged, so that it may be repeated; a failed first step leaves no sequence.
 	over := err == nil && r.Sequence.End || err != nil && (r.Sequence.Start || s.ended)
 	s.ended = s.ended || over
 	c.sequences.leaveSequence(key, s, over, c.now())
@@ -103,7 +103,7 @@ func (c *Client) doStep(ctx context.Context, r Request) (Result, error) {
 	return result, err
 }
 
-// takeTurn waits until the steps that were asked for before have ended. Waiting senders are let in one after another, in their order.
+// takeTurn waits until the earlier steps have ended. Waiting senders of a channel proceed in order.
 func (c *Client) takeTurn(ctx context.Context, s *sequence, r *Request) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -114,7 +114,7 @@ func (c *Client) takeTurn(ctx context.Context, s *sequence, r *Request) error {
 	began := c.now()
 	select {
 	case s.turn <- struct{}{}:
-		// The turn may come in the moment in which the context ends.
+		// The turn may come at the moment at which the context ends.
 		if ctx.Err() == nil {
 			return nil
 		}
@@ -124,7 +124,7 @@ func (c *Client) takeTurn(ctx context.Context, s *sequence, r *Request) error {
 	return c.endOfWait(ctx, r, began, "the step before it has not ended")
 }
 
-// endOfWait is how a step ends whose context ended while it waited for its sequence, since began.
+// endOfWait returns the outcome of a step whose context ended while it waited for its sequence, since began.
 func (c *Client) endOfWait(ctx context.Context, r *Request, began int64, why string) *OutcomeError {
 	waited := time.Duration(c.now() - began)
 	e := &OutcomeError{Reason: model.Canceled, Model: r.Model, Elapsed: waited, Local: true, Cause: fmt.Errorf("sequence %v: %s: %w", r.Sequence, why, context.Cause(ctx))}
@@ -132,7 +132,7 @@ func (c *Client) endOfWait(ctx context.Context, r *Request, began int64, why str
 		return e
 	}
 
-	// What it waited for could not end without a scheduler.
+	// Without a scheduler, the step that it waited for could not end.
 	e.Reason = model.DeadlineCannotBeMet
 	if !c.session.open.Load() {
 		e.Reason, e.Cause = model.NoBackend, errNoScheduler
@@ -143,7 +143,7 @@ func (c *Client) endOfWait(ctx context.Context, r *Request, began int64, why str
 	return e
 }
 
-// checkStep says what of a step cannot be right.
+// checkStep refuses an invalid step.
 func checkStep(m *Model, r *Request) error {
 	switch {
 	case m.Sequence == nil:
@@ -156,7 +156,7 @@ func checkStep(m *Model, r *Request) error {
 		return fmt.Errorf("%w: model %q: Prepare, Parts, Hold: a step's input must be there, and in one piece", ErrInvalid, m.Name)
 	case r.Input == nil || r.Input.mem == nil || r.Input.size != m.InputBytes:
 		return fmt.Errorf("%w: model %q: input: want a Buffer of %d bytes", ErrInvalid, m.Name, m.InputBytes)
-	case r.Input.isLent(): // a step's input is copied beside its state
+	case r.Input.isLent(): // a step's input is copied next to its state
 		return refuseLent(m)
 	case r.Output != nil && len(r.Output) < m.OutputBytes:
 		return fmt.Errorf("%w: model %q: output buffer of %d bytes: must be at least %d", ErrInvalid, m.Name, len(r.Output), m.OutputBytes)
@@ -164,18 +164,20 @@ func checkStep(m *Model, r *Request) error {
 	return nil
 }
 
-// missingStart is what Triton says of a step whose sequence is not there: it never began, has ended, or was idle for too long.
+// missingStart is Triton's error for a step without a sequence: it never started, has ended, or was idle for too
+// long.
 func missingStart(r *Request) error {
 	return fmt.Errorf("%w: inference request for sequence %v to model '%s' must specify the START flag on the first request of the sequence", ErrInvalid, r.Sequence, r.Model)
 }
 
-// joinSequence finds a step's sequence, or begins one. A start of a sequence that has not ended ends it early, as in Triton.
+// joinSequence finds a step's sequence, or starts one. As in Triton, a start ends an earlier sequence of the same
+// name.
 func (q *sequences) joinSequence(key sequenceKey, m *Model, start bool, now int64) (*sequence, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sweepIdle(now)
 
-	// Whoever begins a sequence anew does not want what was left of it.
+	// A new start discards what is left of the earlier sequence.
 	s := q.open[key]
 	if s != nil && (start || s.isIdle(now)) {
 		q.forgetSequence(key, s)
@@ -189,7 +191,7 @@ func (q *sequences) joinSequence(key sequenceKey, m *Model, start bool, now int6
 		return nil, missingStart(&Request{Model: key.model, Sequence: Sequence{ID: key.id, Name: key.name}})
 	}
 
-	// States are memory of this process, which clients must not be able to fill.
+	// States are memory of this process, which clients must not be able to exhaust.
 	bytes := m.fullOutput - m.OutputBytes
 	if len(q.open) >= sequencesMax || q.bytes+bytes > sequenceBytesMax {
 		return nil, &OutcomeError{Reason: model.QueueFull, Model: m.Name, Local: true,
@@ -200,7 +202,7 @@ func (q *sequences) joinSequence(key sequenceKey, m *Model, start bool, now int6
 		q.open = map[sequenceKey]*sequence{}
 	}
 	s = &sequence{turn: make(chan struct{}, 1), of: m, used: now, steps: 1}
-	key.version = strings.Clone(key.version) // it may lie in a message
+	key.version = strings.Clone(key.version) // it may alias a message
 	q.open[key] = s
 	q.bytes += bytes
 	return s, nil
@@ -213,7 +215,7 @@ func (q *sequences) leaveSequence(key sequenceKey, s *sequence, over bool, now i
 	s.steps--
 	s.used = now
 
-	// Another one may have begun under its name meanwhile.
+	// Another sequence may have started under its name meanwhile.
 	if over && q.open[key] == s {
 		q.forgetSequence(key, s)
 	}
@@ -224,7 +226,7 @@ func (q *sequences) forgetSequence(key sequenceKey, s *sequence) {
 	q.bytes -= s.of.fullOutput - s.of.OutputBytes
 }
 
-// isIdle tells whether a sequence has had no step for longer than its model allows.
+// isIdle reports whether a sequence has had no step for longer than its model allows.
 func (s *sequence) isIdle(now int64) bool { return s.steps == 0 && now-s.used > s.of.Sequence.Idle }
 
 // sweepIdle forgets idle sequences, once a second.
@@ -241,7 +243,7 @@ func (q *sequences) sweepIdle(now int64) {
 	}
 }
 
-// askStep asks for a step with the state that its sequence has, and keeps the state that it leaves. The turn is the caller's.
+// The state belongs to one version: another may give the same tensors another meaning.
 func (c *Client) askStep(ctx context.Context, s *sequence, r Request) (Result, error) {
 	// The state is of one version: another one may mean other things by the same tensors.
 	m := c.Model(r.Model, s.of.Version)
@@ -269,7 +271,7 @@ func (c *Client) askStep(ctx context.Context, s *sequence, r Request) (Result, e
 	return result, nil
 }
 
-// runStep runs a step with all of its state here, or where the last step's backend holds it.
+// If the state is being fetched, wait for it: its backend releases it afterwards.
 func (c *Client) runStep(ctx context.Context, s *sequence, m *Model, r Request) (Result, error) {
 	// A state that is on its way here is waited for: its backend gives it up then.
 	if s.held != nil && s.held.begun.Load() {
@@ -278,7 +280,7 @@ func (c *Client) runStep(ctx context.Context, s *sequence, m *Model, r Request) 
 		}
 	}
 
-	// A state that cannot be read where it lies is fetched, and the step is asked for once more.
+	// If the backend cannot read the held state, fetch it and request the step once more.
 	if hold := m.largeStates(c.o.HoldBytes); hold != 0 && c.now() >= c.sequences.plain.Load() {
 		result, err := c.runComposed(ctx, s, m, r, hold)
 		var of *OutcomeError
@@ -293,7 +295,7 @@ func (c *Client) runStep(ctx context.Context, s *sequence, m *Model, r Request) 
 		return Result{}, err
 	}
 
-	// The caller's buffer has no room behind its tensors.
+	// The caller's buffer has no room after its tensors.
 	in, err := c.Buffer(m.fullInput)
 	if err != nil {
 		return Result{}, err

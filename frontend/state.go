@@ -11,28 +11,29 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// The large state of a sequence stays with the backend whose step left it, and the backend of the next step reads it from there,
-// one-sidedly (decisions 0210, 0247). It is fetched before its lease ends, so that only the backend's death loses it.
+// The large state of a sequence stays on the backend that computed it, and the next step's backend reads it from
+// there, one-sidedly (decisions 0210, 0247). The client fetches it before its lease ends, so it is lost only if the
+// backend dies.
 const (
-	stateBytes = 256 << 10        // from which size on, where Options does not say
-	fetchAfter = holdFor / 2      // that no step has followed; a lease lasts for holdFor at least
-	plainAfter = 10 * time.Second // that nothing is held after a backend did not know how
+	stateBytes = 256 << 10        // default of Options.HoldBytes
+	fetchAfter = holdFor / 2      // since the last step; a lease lasts for at least holdFor
+	plainAfter = 10 * time.Second // pause in holding after a backend could not
 )
 
-// heldStates are the states that one step has left with its backend.
+// heldStates are the states that one step left on its backend.
 type heldStates struct {
 	held  []*Held // by state; nil: the sequence has it
 	row   *heldRow
 	timer *time.Timer
 
-	begun   atomic.Bool   // somebody fetches them, or has
-	done    chan struct{} // closed when fetched, or err, is there
+	begun   atomic.Bool   // a fetch has started
+	done    chan struct{} // closed when fetched, or err, is set
 	fetched [][]byte      // by state
 	err     error
 }
 
-// largeStates has a bit for each output that is a state of so many bytes or more, of a model whose requests may have Parts; least below
-// 0: no state is.
+// largeStates returns a bit for each output that is a state of at least this size, for a model whose requests may
+// have Parts. A negative size means none.
 func (m *Model) largeStates(least int) (hold uint32) {
 	if least < 0 || !m.TakesParts() || len(m.Outputs)+len(m.Sequence.States) > wire.PartsMax || len(m.Inputs)+len(m.hidden) > wire.PartsMax {
 		return 0
@@ -46,12 +47,12 @@ func (m *Model) largeStates(least int) (hold uint32) {
 	return hold
 }
 
-// stateTensor is the input of a state; its output is alike.
+// stateTensor returns the input of a state; its output has the same description.
 func (m *Model) stateTensor(i int) *model.Tensor { return &m.hidden[len(m.Sequence.Controls)+i] }
 
-// runComposed runs a step whose inputs may lie at several places, and has its backend hold large states.
+// runComposed runs a step whose inputs may lie in several places, and makes its backend hold large states.
 func (c *Client) runComposed(ctx context.Context, s *sequence, m *Model, r Request, hold uint32) (Result, error) {
-	// The caller's tensors are parts of their own: the table tells where each input lies.
+	// Each of the caller's tensors is a part: the table locates each input.
 	rest := r.Input.Bytes()
 
 	for i := range m.Inputs {
@@ -63,18 +64,18 @@ func (c *Client) runComposed(ctx context.Context, s *sequence, m *Model, r Reque
 		return Result{}, err
 	}
 
-	// Nobody reads the state of a last step.
+	// Nobody reads the state after a last step.
 	if r.Parts, r.Input = append(r.Parts, hidden...), nil; !r.Sequence.End {
 		r.Hold = hold
 	}
 	return c.Do(ctx, r)
 }
 
-// hiddenInputs are the inputs of a step that callers do not give: controls, then states.
+// hiddenInputs returns the inputs of a step that callers do not provide: controls, then states.
 func (s *sequence) hiddenInputs(m *Model, r *Request) ([]Part, error) {
 	var parts []Part
 
-	// READY is for rows without a request, of which batches here have none.
+	// READY marks rows without a request; batches have no such rows.
 	yes := map[model.ControlKind]bool{model.ControlStart: r.Sequence.Start, model.ControlEnd: r.Sequence.End, model.ControlReady: true}
 	for i := range m.Sequence.Controls {
 		k := &m.Sequence.Controls[i]
@@ -92,7 +93,7 @@ func (s *sequence) hiddenInputs(m *Model, r *Request) ([]Part, error) {
 		}
 	}
 
-	// A sequence without a state yet begins with the initial one.
+	// A sequence without a state yet starts with the initial one.
 	for i := range m.Sequence.States {
 		switch initial := m.Sequence.States[i].Initial; {
 		case s.held != nil && s.held.held[i] != nil:
@@ -108,9 +109,10 @@ func (s *sequence) hiddenInputs(m *Model, r *Request) ([]Part, error) {
 	return parts, nil
 }
 
-// keepState takes the states that a step has left out of its result; those of a last step are nobody's. The turn is the caller's.
+// keepState takes the states of a step out of its result; those of a last step are dropped. The caller holds the
+// turn.
 func (c *Client) keepState(s *sequence, m *Model, result *Result, last bool) error {
-	// What is held did not come with the others.
+	// Held states did not come with the message.
 	held := &heldStates{held: make([]*Held, len(m.Sequence.States)), done: make(chan struct{})}
 	want := m.fullOutput
 	for i := range held.held {
@@ -127,7 +129,7 @@ func (c *Client) keepState(s *sequence, m *Model, result *Result, last bool) err
 		return fmt.Errorf("output of %d bytes: want %d", len(result.Data), want)
 	}
 
-	// The visible outputs come first, the states behind them.
+	// The visible outputs come first, then the states.
 	rest := result.Data[m.OutputBytes:]
 	result.Data, result.Held = result.Data[:m.OutputBytes:m.OutputBytes], nil
 	s.dropHeld()
@@ -160,7 +162,7 @@ func (c *Client) keepState(s *sequence, m *Model, result *Result, last bool) err
 	return nil
 }
 
-// dropHeld gives up what the last step's backend holds: the next step has read it, or there is none.
+// dropHeld releases the last step's held states: the next step has read them, or there is none.
 func (s *sequence) dropHeld() {
 	if s.held == nil {
 		return
@@ -171,14 +173,14 @@ func (s *sequence) dropHeld() {
 	s.held = nil
 }
 
-// fetchStates begins to read what is held; done tells the end. A second call does nothing.
+// fetchStates starts to read the held states; done signals the end. A second call does nothing.
 func (c *Client) fetchStates(h *heldStates) {
 	if h.begun.CompareAndSwap(false, true) {
 		go c.readStates(h)
 	}
 }
 
-// readStates reads what is held into memory of this process, and releases it.
+// readStates reads the held states into this process and releases them.
 func (c *Client) readStates(h *heldStates) {
 	defer close(h.done)
 	h.fetched = make([][]byte, len(h.held))
@@ -200,14 +202,13 @@ func (c *Client) readStates(h *heldStates) {
 	c.stats.statesFetched.Add(1)
 }
 
-// bringState brings what is held of a sequence's state here. Where nobody has it any more the sequence has ended. The turn is the
-// caller's.
+// bringState fetches a sequence's held state. If it is lost, the sequence has ended. The caller holds the turn.
 func (c *Client) bringState(ctx context.Context, s *sequence, r *Request) error {
 	if s.held == nil {
 		return nil
 	}
 
-	// The state is there for a later step, however long this one's caller waits.
+	// The state is kept for a later step, however long this step's caller waits.
 	began := c.now()
 	c.fetchStates(s.held)
 	select {

@@ -8,13 +8,13 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// marginEvery is how many ticks lie between two looks at what was measured.
+// marginEvery is the number of ticks between updates of the margin.
 const marginEvery = 512
 
-// measureMargin sets the margin, which covers what the scheduler cannot see: an output's way back and the caller's waking. It
-// is what a message there and back takes at p99, over the slowest peer, unless the margin is given.
+// measureMargin sets the margin, which covers an output's way back and the caller's waking, since the scheduler
+// cannot see these. Unless Options.Margin is set, it is the p99 of a message's round trip to the slowest peer.
 func (c *Client) measureMargin() {
-	// The slowest peer counts: any backend may be the one that answers.
+	// The slowest peer counts, as any backend may answer.
 	trip, echo := int64(0), int64(0)
 	for _, p := range c.node.Stats().Peers {
 		trip, echo = max(trip, int64(p.Echo.P99)), max(echo, int64(p.Echo.P50))
@@ -26,7 +26,7 @@ func (c *Client) measureMargin() {
 	}
 }
 
-// sweepCalls ends what nobody else ended (I1). It is awake only while requests are live.
+// sweepCalls ends requests that nothing else has ended (I1). It is awake only while requests are live.
 func (c *Client) sweepCalls() {
 	defer c.done.Done()
 	t := time.NewTicker(tick)
@@ -34,12 +34,12 @@ func (c *Client) sweepCalls() {
 	var buf []*call
 
 	for n := 0; ; n++ {
-		// Measured soon after the start, and then once in a second or so.
+		// Measured soon after the start, and then about once a second.
 		if n%marginEvery == marginEvery/8 {
 			c.measureMargin()
 		}
 
-		// With nothing live there is nothing to expire: the sweep sleeps until a request comes.
+		// Without live requests nothing can expire: sleep until one comes.
 		if c.pending.live.Load() == 0 {
 			t.Stop()
 			select {
@@ -83,13 +83,13 @@ func (c *Client) expireCalls(buf []*call) []*call {
 	return buf
 }
 
-// silentMax is for how long a scheduler may say nothing before an expired request's end is its fault.
+// silentMax is how long a scheduler may be silent before an expired request counts as its fault.
 const silentMax = 200 * time.Millisecond
 
-// whyUnheard returns why no scheduler can have answered a request that has expired; nil where one could.
-// An application that is told of an outage can turn elsewhere; one that is told of its deadline sheds load.
+// whyUnheard returns why no scheduler can have answered an expired request; nil if one could. An application that
+// learns of an outage can turn elsewhere, while one that learns of a missed deadline sheds load.
 func (c *Client) whyUnheard(p *call) error {
-	// The cause that explains most comes first: no scheduler, then no model, then a scheduler that is silent.
+	// The cause that explains most comes first: no scheduler, no model, a silent scheduler.
 	if !c.session.open.Load() {
 		return errNoScheduler
 	}
@@ -107,7 +107,7 @@ func (c *Client) whyUnheard(p *call) error {
 	return nil
 }
 
-// endLeft ends the requests that no open session has, once it has had its time.
+// endLeft ends the requests without an open session, once their time is over.
 func (c *Client) endLeft(now int64) {
 	epoch, open := c.session.epoch.Load(), c.session.open.Load()
 	if !open {
@@ -115,7 +115,7 @@ func (c *Client) endLeft(now int64) {
 		return
 	}
 
-	// Nothing is left over in most sweeps: the walk over all calls is spared.
+	// Most sweeps find none left, and skip the walk over all calls.
 	if c.left.Load() > 0 {
 		c.left.Store(0)
 		c.failCalls(func(p *call) bool {
@@ -128,11 +128,11 @@ func (c *Client) endLeft(now int64) {
 	}
 }
 
-// failCalls ends the live requests that which selects; it is asked under the shard's lock.
+// failCalls ends the live requests that which selects; which is called under the shard's lock.
 func (c *Client) failCalls(which func(*call) bool, reason model.Reason, cause error) {
 	now := c.now()
 	for i := range c.pending.shards {
-		// Calls are claimed under the lock and ended outside: an end wakes its caller.
+		// Calls are claimed under the lock and ended outside, since an end wakes the caller.
 		s := &c.pending.shards[i]
 		var ended []*call
 		s.mu.Lock()

@@ -11,36 +11,36 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Names of the vocabulary (package core/model) that signatures of this package use.
+// Names from the vocabulary (package core/model) that this package's signatures use.
 type (
-	Datatype     = model.Datatype    // of a tensor's elements, as the Open Inference Protocol names it
+	Datatype     = model.Datatype    // datatype of a tensor's elements, named as in the Open Inference Protocol
 	TensorInfo   = model.Tensor      // name, datatype, shape and labels of a model's tensor
 	Reason       = model.Reason      // why a request got no output
-	ModelInfo    = model.Info        // what the scheduler announces of a model
-	Floor        = model.Floor       // a family's answers of some accuracy
+	ModelInfo    = model.Info        // the scheduler's announcement of a model
+	Floor        = model.Floor       // an accuracy floor of a family
 	SequenceInfo = model.Sequence    // how requests of a model that keeps sequences follow one another
-	Control      = model.Control     // an input that tells a step's place
-	ControlKind  = model.ControlKind // what it tells
-	State        = model.State       // what one step leaves to the next
+	Control      = model.Control     // an input that marks a step's place in its sequence
+	ControlKind  = model.ControlKind // its meaning
+	State        = model.State       // an output that is an input of the next step
 )
 
 var le = binary.LittleEndian
 
-// Tensor is one input of a Buffer that NewInput made, or one output of a Result, where it lies: its elements are read and
-// set as Go's numbers and strings. It is valid as long as the Buffer or the Result is its owner's. Errors name the
-// tensor, what was given and what is allowed, and wrap ErrInvalid.
+// Tensor is one input of a Buffer that NewInput made, or one output of a Result. Its elements are read and set in
+// place, as Go numbers and strings. It is valid as long as the Buffer or the Result belongs to its owner. Errors name
+// the tensor, the given and the allowed values, and wrap ErrInvalid.
 type Tensor struct {
-	info  *TensorInfo // nil: err says why
+	info  *TensorInfo // nil: see err
 	err   error
 	data  []byte
 	input *Buffer // nil: an output
-	index int     // in the model's inputs
-	loose bool    // TensorOf made it
+	index int     // index in the model's inputs
+	loose bool    // made by TensorOf
 }
 
-// NewInput returns a Buffer for one request to a model, in its newest version that is ready. The tensors of fixed size are
-// of undefined content until they are set, those of BYTES have empty elements. Its methods' errors are Buffer's; a model
-// that the scheduler does not announce ends in an *OutcomeError.
+// NewInput returns a Buffer for one request to a model, in its newest ready version. Tensors of fixed size are
+// undefined until they are set; BYTES tensors have empty elements. Errors are those of Buffer; for a model that the
+// scheduler does not announce, an *OutcomeError.
 func (c *Client) NewInput(name string) (*Buffer, error) {
 	m := c.Model(name, "")
 	if m == nil {
@@ -52,9 +52,9 @@ func (c *Client) NewInput(name string) (*Buffer, error) {
 	return c.newInput(m)
 }
 
-// newInput makes a Buffer for one request to a model, whose tensors have fixed shapes.
+// newInput makes a Buffer for one request to a model with fixed shapes.
 func (c *Client) newInput(m *Model) (*Buffer, error) {
-	// Texts have no size before they are set, so each takes the place of its length only.
+	// An unset text takes only the room of its length field.
 	size := 0
 	for i := range m.Inputs {
 		if t := &m.Inputs[i]; t.Varies() {
@@ -70,13 +70,13 @@ func (c *Client) newInput(m *Model) (*Buffer, error) {
 
 	b.model = m
 	if m.InputBytes < 0 {
-		clear(b.Bytes()) // texts of no length
+		clear(b.Bytes()) // texts of length 0
 	}
 	return b, nil
 }
 
-// Tensor returns the input of a name, of a Buffer that NewInput made. A name that the model does not have is told by the
-// methods of the Tensor.
+// Tensor returns the input of a name, of a Buffer that NewInput made. If the model has no such input, the Tensor's
+// methods return an error.
 func (b *Buffer) Tensor(name string) Tensor {
 	if b.model == nil {
 		return Tensor{err: fmt.Errorf("%w: input %q: the buffer was not made by NewInput for a model", ErrInvalid, name)}
@@ -87,7 +87,7 @@ func (b *Buffer) Tensor(name string) Tensor {
 	return t
 }
 
-// Output returns the output of a name. A name that the model does not have is told by the methods of the Tensor.
+// Output returns the output of a name. If the model has no such output, the Tensor's methods return an error.
 func (r *Result) Output(name string) Tensor {
 	if r.model == nil {
 		return Tensor{err: fmt.Errorf("%w: output %q: the request got no output", ErrInvalid, name)}
@@ -95,7 +95,7 @@ func (r *Result) Output(name string) Tensor {
 	return findTensor(r.model, "output", r.model.Outputs, r.Data, name)
 }
 
-// findTensor finds a tensor by its name, and its bytes in a payload.
+// findTensor finds a tensor by name, and its bytes in a payload.
 func findTensor(m *Model, kind string, tensors []TensorInfo, payload []byte, name string) Tensor {
 	i := slices.IndexFunc(tensors, func(t TensorInfo) bool { return t.Name == name })
 	if i < 0 {
@@ -108,10 +108,10 @@ func findTensor(m *Model, kind string, tensors []TensorInfo, payload []byte, nam
 	return Tensor{info: &tensors[i], data: payload[start:end:end], index: i}
 }
 
-// locateTensor returns where a tensor begins and ends in a payload: one lies behind the other, and the elements of a BYTES
-// tensor say how long they are.
+// locateTensor returns the start and end of a tensor in a payload: tensors lie one after another, and BYTES elements
+// contain their lengths.
 func locateTensor(tensors []TensorInfo, payload []byte, index int) (start, end int, ok bool) {
-	// Texts lie among the tensors, so a tensor is found only by going through those before it.
+	// BYTES tensors vary in size, so all tensors before this one must be walked.
 	for i := range tensors[:index+1] {
 		t := &tensors[i]
 		n := t.RowBytes()
@@ -137,17 +137,17 @@ func tensorNames(tensors []TensorInfo) string {
 	return text
 }
 
-// Err says why there is no such tensor; nil: there is.
+// Err returns why there is no such tensor; nil if there is.
 func (t Tensor) Err() error { return t.err }
 
-// Info returns the model's description of the tensor, which is shared and read-only; nil with an Err.
+// Info returns the model's description of the tensor, which is shared and read-only; nil if Err is not.
 func (t Tensor) Info() *TensorInfo { return t.info }
 
-// Bytes returns the elements as they travel: little-endian, row-major; those of a BYTES tensor each with its length of 4
-// bytes before it. Nil with an Err. Bytes of an input of fixed size may be written to.
+// Bytes returns the elements in wire format: little-endian, row-major; each BYTES element follows its length of 4
+// bytes. Nil if Err is not. The bytes of an input of fixed size may be written to.
 func (t Tensor) Bytes() []byte { return t.data }
 
-// expectDatatype checks that the tensor is there and of one of the datatypes.
+// expectDatatype checks that the tensor exists and has one of the datatypes.
 func (t Tensor) expectDatatype(goType string, allowed ...Datatype) error {
 	if t.err != nil {
 		return t.err
@@ -158,7 +158,7 @@ func (t Tensor) expectDatatype(goType string, allowed ...Datatype) error {
 	return nil
 }
 
-// expectInput is expect for setting n elements.
+// expectInput is expectDatatype for setting n elements.
 func (t Tensor) expectInput(goType string, n int, allowed ...Datatype) error {
 	if err := t.expectDatatype(goType, allowed...); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (t Tensor) SetFloat32s(values []float32) error {
 	return nil
 }
 
-// Float32s returns the elements of an FP32 tensor, in a slice of their own.
+// Float32s returns a copy of the elements of an FP32 tensor.
 func (t Tensor) Float32s() ([]float32, error) {
 	if err := t.expectDatatype("[]float32", model.FP32); err != nil {
 		return nil, err
@@ -199,14 +199,14 @@ func (t Tensor) Float32s() ([]float32, error) {
 	return values, nil
 }
 
-// SetInt64s sets the elements of an input of integers of any width, or of BOOL. Each must be within the datatype's range;
-// none is set else.
+// SetInt64s sets the elements of an input of integers of any width, or of BOOL. If a value is outside the datatype's
+// range, none is set.
 func (t Tensor) SetInt64s(values []int64) error {
 	if err := t.expectInput("[]int64", len(values), integers...); err != nil {
 		return err
 	}
 
-	// All values are checked before the first is written: an error leaves the tensor as it was.
+	// All values are checked before the first is written: an error leaves the tensor unchanged.
 	least, most := integerRange(t.info.Datatype)
 	for i, v := range values {
 		if v < least || v > most {
@@ -214,7 +214,7 @@ func (t Tensor) SetInt64s(values []int64) error {
 		}
 	}
 
-	// Little-endian integers of any size are the first bytes of the widest one.
+	// A little-endian integer of any size is a prefix of the widest one.
 	size := t.info.Datatype.Size()
 	var wide [8]byte
 	for i, v := range values {
@@ -224,7 +224,7 @@ func (t Tensor) SetInt64s(values []int64) error {
 	return nil
 }
 
-// integerRange is what an int64 may be to be an element of the datatype.
+// integerRange returns the int64 values that fit the datatype.
 func integerRange(t Datatype) (least, most int64) {
 	bits := 8 * t.Size()
 	switch t {
@@ -238,8 +238,8 @@ func integerRange(t Datatype) (least, most int64) {
 	return -1 << (bits - 1), 1<<(bits-1) - 1
 }
 
-// Int64s returns the elements of a tensor of integers of any width, or of BOOL, in a slice of their own. A UINT64 above
-// the largest int64 is an error.
+// Int64s returns a copy of the elements of a tensor of integers of any width, or of BOOL. A UINT64 above the largest
+// int64 is an error.
 func (t Tensor) Int64s() ([]int64, error) {
 	if err := t.expectDatatype("[]int64", integers...); err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (t Tensor) Int64s() ([]int64, error) {
 		copy(wide[:], t.data[i*size:(i+1)*size])
 		values[i] = int64(le.Uint64(wide[:]))
 		if least < 0 {
-			values[i] = values[i] << unused >> unused // the sign fills what is unused
+			values[i] = values[i] << unused >> unused // extends the sign
 		} else if values[i] < 0 {
 			return nil, fmt.Errorf("%w: tensor %q: element %d: %d: want at most %d", ErrInvalid, t.info.Name, i, uint64(values[i]), int64(math.MaxInt64))
 		}
@@ -263,8 +263,8 @@ func (t Tensor) Int64s() ([]int64, error) {
 	return values, nil
 }
 
-// SetStrings sets the elements of a BYTES input. What lies behind them moves, into a larger buffer if it must, so
-// slices of Bytes that were taken before are not the input's any more.
+// SetStrings sets the elements of a BYTES input. Tensors behind it move, to a larger buffer if necessary, so slices
+// from earlier calls of Bytes become invalid.
 func (t Tensor) SetStrings(values []string) error {
 	if err := t.expectInput("[]string", len(values), model.Bytes); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (t Tensor) SetStrings(values []string) error {
 		return err
 	}
 
-	// The size is known, so appending stays within the tensor's place.
+	// The size is known, so appending stays within the tensor's room.
 	room = room[:0]
 	for _, v := range values {
 		room = model.AppendText(room, v)
@@ -295,13 +295,13 @@ func (t Tensor) Strings() ([]string, error) {
 	values := make([]string, 0, t.info.RowElements())
 	for rest := t.data; len(rest) > 0; {
 		var text []byte
-		text, rest, _ = model.NextText(rest) // whole: findTensor has counted them
+		text, rest, _ = model.NextText(rest) // cannot fail: findTensor has counted them
 		values = append(values, string(text))
 	}
 	return values, nil
 }
 
-// SetBytes sets an input from its elements as Bytes returns them. They must not lie in the same Buffer.
+// SetBytes sets an input from elements in the format of Bytes. They must not lie in the same Buffer.
 func (t Tensor) SetBytes(raw []byte) error {
 	switch {
 	case t.err != nil:
@@ -326,7 +326,7 @@ func (t Tensor) SetBytes(raw []byte) error {
 	return nil
 }
 
-// resizeTo makes room for elements of n bytes in place of the present ones.
+// resizeTo makes room for elements of n bytes instead of the present ones.
 func (t Tensor) resizeTo(n int) ([]byte, error) {
 	switch {
 	case t.input != nil:
@@ -337,14 +337,14 @@ func (t Tensor) resizeTo(n int) ([]byte, error) {
 	return t.data, nil
 }
 
-// resizeTensor makes room for a tensor of n bytes in place of the present one, and moves what lies behind it.
+// resizeTensor makes room for a tensor of n bytes instead of the present one, and moves the tensors behind it.
 func (b *Buffer) resizeTensor(index, n int) ([]byte, error) {
 	start, end, ok := locateTensor(b.model.Inputs, b.Bytes(), index)
 	if !ok {
 		return nil, fmt.Errorf("%w: model %q: the input's %d bytes are not its tensors", ErrInvalid, b.model.Name, b.size)
 	}
 
-	// What lies behind the tensor moves by as much as the tensor grows or shrinks.
+	// The tensors behind it move by as much as it grows or shrinks.
 	size := b.size - (end - start) + n
 	if size <= len(b.mem.Bytes()) {
 		before := b.Bytes()
@@ -353,12 +353,12 @@ func (b *Buffer) resizeTensor(index, n int) ([]byte, error) {
 		return b.Bytes()[start:][:n:n], nil
 	}
 
-	// Backends read a request's buffer where it lies; only one that no request has may be replaced.
+	// Backends may be reading a request's buffer, so only an unused one may be replaced.
 	if b.busy.Load() {
 		return nil, errors.Join(ErrInvalid, errors.New("input: a request has this Buffer: set its tensors before"))
 	}
 
-	// Half as much again, so that tensors that are set one by one do not each move the buffer.
+	// Half as much again, so that setting tensors one by one does not move the buffer each time.
 	larger, err := b.of.node.Alloc(size + size/2)
 	if err != nil {
 		return nil, fmt.Errorf("buffer of %d bytes: %w", size, err)
@@ -370,8 +370,9 @@ func (b *Buffer) resizeTensor(index, n int) ([]byte, error) {
 	return b.Bytes()[start:][:n:n], nil
 }
 
-// TensorOf returns a tensor over bytes of one's own, to read elements and to set them: those of a BYTES tensor must take as
-// many bytes as before. A wrong number of bytes is told by its methods, and that there is no info. Most programs need only NewInput and Output.
+// TensorOf returns a tensor over the caller's bytes, to read and set elements; BYTES elements must keep their total
+// size. A wrong number of bytes, or a nil info, makes its methods return an error. Most programs need only NewInput
+// and Output.
 func TensorOf(info *TensorInfo, data []byte) Tensor {
 	if info == nil {
 		return Tensor{err: fmt.Errorf("%w: the model has no such tensor", ErrInvalid)}

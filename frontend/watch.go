@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// notice wakes all who wait for something to change.
+// notice wakes all goroutines that wait for a change.
 type notice struct {
 	mu   sync.Mutex
 	next chan struct{} // closed at the next change; nil: nobody waits. Guarded by mu
 }
 
-// nextChange returns what is closed at the next change.
+// nextChange returns a channel that is closed at the next change.
 func (n *notice) nextChange() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	// A channel is made only where somebody waits, and closed once: the next change has another one.
+	// A channel is made only if a goroutine waits, and closed once.
 	if n.next == nil {
 		n.next = make(chan struct{})
 	}
@@ -34,12 +34,12 @@ func (n *notice) tellChange() {
 	}
 }
 
-// WatchModels yields what Models returns, at once and again each time the scheduler has announced something or was lost,
-// until ctx ends or the client closes. Changes that come while the loop's body runs are told as one.
+// WatchModels yields the result of Models at once, and again after each announcement or loss of the scheduler, until
+// ctx ends or the client closes. Changes during the loop's body are reported together.
 func (c *Client) WatchModels(ctx context.Context) iter.Seq[[]*Model] {
 	return func(yield func([]*Model) bool) {
 		for {
-			changed := c.announced.nextChange() // before the look, so that no change comes between
+			changed := c.announced.nextChange() // before the look, so that no change is missed
 			if c.closed() || ctx.Err() != nil || !yield(c.Models()) {
 				return
 			}
@@ -55,8 +55,8 @@ func (c *Client) WatchModels(ctx context.Context) iter.Seq[[]*Model] {
 	}
 }
 
-// AwaitModel waits until a backend serves a model in some version, and returns its newest. The error is ErrClosed, or ctx's
-// with the models that there are.
+// AwaitModel waits until a backend serves a model in some version, and returns its newest ready version. The error is
+// ErrClosed, or ctx's with the list of models.
 func (c *Client) AwaitModel(ctx context.Context, name string) (*Model, error) {
 	for range c.WatchModels(ctx) {
 		if m := c.Model(name, ""); m != nil && m.Ready {
@@ -67,7 +67,7 @@ func (c *Client) AwaitModel(ctx context.Context, name string) (*Model, error) {
 		return nil, ErrClosed
 	}
 
-	// The error lists what there is: most often a name is misspelt.
+	// The error lists the models, because most often a name is misspelt.
 	var names []string
 	for _, m := range c.Models() {
 		names = append(names, m.Name)

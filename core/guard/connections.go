@@ -256,7 +256,7 @@ func (c *Connection) Read(b []byte) (int, error) {
 	c.sent = max(0, c.sent-(now-c.atLast)/int64(time.Millisecond)*int64(l.StrangerBytesPerMS)) + int64(n)
 	c.atLast = now
 	if c.sent > int64(l.StrangerBytes) {
-		return 0, errStranger // the server that reads ends the connection
+		return 0, errStranger // the server ends the connection on the error
 	}
 	return n, err
 }

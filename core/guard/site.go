@@ -35,7 +35,7 @@ func isLocalHost(header string) bool {
 	// Every call comes here, so avoid allocating errors for the usual hosts.
 	host := header
 	switch {
-	case strings.HasPrefix(header, "["): // an IPv6 address; without a port it still has its brackets
+	case strings.HasPrefix(header, "["): // an IPv6 address without a port keeps its brackets
 		if h, _, err := net.SplitHostPort(header); err == nil {
 			host = h
 		}

@@ -48,7 +48,7 @@ func NewSettings(rate Rate) *Settings {
 	return s
 }
 
-// Tell returns the settings, each as its values in text.
+// Tell returns the settings, each with its values as text.
 func (s *Settings) Tell() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
