@@ -10,15 +10,15 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// address is where a node is reached, as Node.Addr says it.
+// address is a node's address, as returned by Node.Addr.
 type address struct {
-	text     string // as it was given
+	text     string // as given
 	hostport string
 	id       stream.NodeID
-	known    bool // it names a node; one that a person wrote does not
+	known    bool // it contains a node's id; one that a person wrote does not
 }
 
-// wanted is the node that must answer there; nil: whoever does.
+// wanted returns the node that must answer there; nil: any node.
 func (a address) wanted() *stream.NodeID {
 	if !a.known {
 		return nil
@@ -26,9 +26,9 @@ func (a address) wanted() *stream.NodeID {
 	return &a.id
 }
 
-// parseAddress takes an address apart.
+// parseAddress parses an address.
 func parseAddress(text string) (address, error) {
-	// An id behind # names one run of a node (decision 0024); without one whoever listens there is meant.
+	// An id behind # identifies one run of a node (decision 0024); without it any node that listens there will do.
 	hostport, id, known := strings.Cut(text, "#")
 	a := address{text: text, hostport: hostport, known: known}
 	if known {
@@ -45,8 +45,8 @@ func parseAddress(text string) (address, error) {
 	return a, nil
 }
 
-// socketName is the abstract Unix socket of a node: it can be reached from the same host (and
-// network namespace) only, and nothing is left behind by a crash.
+// socketName is the abstract Unix socket of a node. It can be reached only from the same host (and network
+// namespace), and a crash leaves nothing behind.
 func socketName(id stream.NodeID) string { return "@downbeat-rdma-" + hex.EncodeToString(id[:]) }
 
 func dialUnix(ctx context.Context, name string) (net.Conn, error) {
@@ -54,11 +54,11 @@ func dialUnix(ctx context.Context, name string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", name)
 }
 
-// advertised is what peers dial: where the node listens, or what Config.Advertise says.
+// advertised returns the address that peers dial: the listen address, or Config.Advertise.
 func (n *Node) advertised() string {
 	host, port, _ := net.SplitHostPort(n.tcp.Addr().String())
 
-	// A node that listens everywhere has no address of its own to tell.
+	// The unspecified address is no address for peers.
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = outward()
 	}
@@ -72,7 +72,7 @@ func (n *Node) advertised() string {
 	return net.JoinHostPort(host, port) + "#" + hex.EncodeToString(n.id[:])
 }
 
-// outward is this host's first address that other hosts may reach.
+// outward returns this host's first address that other hosts may reach.
 func outward() string {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {

@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// adopt turns a connection whose ends have proved themselves into a peer with a link. An acceptor has reserved its place.
+// adopt makes a peer with a link from an authenticated connection. An acceptor has reserved the peer's place.
 func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*conn, error) {
 	c, err := n.takeOver(newPeer(n, addr, id), s)
 	if err != nil {
@@ -21,7 +21,7 @@ func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*c
 		return nil, err
 	}
 
-	// From admission on the peer is known to Close, which waits for its end; from the loop's on it may call back.
+	// After admitPeer, Close waits for the peer's end; after addConn, the loop may call back.
 	c.dialer = dialer
 	if !n.admitPeer(c.peer, !dialer) {
 		c.abandon()
@@ -40,7 +40,7 @@ func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*c
 	return c, nil
 }
 
-// takeOver makes the link of a connection. TLS keeps Go's socket; any other is taken over by the loop's epoll.
+// takeOver makes the link of a connection. With TLS it keeps Go's socket; any other socket moves to the loop's epoll.
 func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 	local := false
 	switch s := s.(type) {
@@ -64,7 +64,7 @@ func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 	return overTCP(newConn(p, fd, false, nil)), nil
 }
 
-// overTCP notes that a link is over TCP, whose kernel can be asked.
+// overTCP marks a link as running over TCP, so that the kernel's state can be read.
 func overTCP(c *conn) *conn {
 	c.socket.overTCP = true
 	c.socket.hasten()
@@ -80,7 +80,7 @@ func takeSocket(s net.Conn) (int, error) {
 		return -1, err
 	}
 
-	// The copy leaves Go's poller: the loop's epoll must be the only one that waits for the socket.
+	// The copy leaves Go's poller: only the loop's epoll may wait for the socket.
 	fd := -1
 	var dupErr error
 	if err := raw.Control(func(old uintptr) {
@@ -96,7 +96,7 @@ func takeSocket(s net.Conn) (int, error) {
 	return fd, unix.SetNonblock(fd, true)
 }
 
-// sameUser refuses a peer on this host that is another user: it would see whole segments.
+// sameUser refuses a peer on this host that runs as another user, because it would see whole segments.
 func sameUser(s net.Conn) error {
 	raw, err := s.(*net.UnixConn).SyscallConn()
 	if err != nil {

@@ -12,37 +12,37 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Limits that a peer cannot make us pass.
+// Limits on what a peer can make a node do.
 const (
 	ChainMax   = stream.ChainMax   // reads of one chain
 	MessageMax = stream.MessageMax // bytes of one message
 	BufferMax  = memory.BufferMax  // bytes of one buffer
 )
 
-// Config says how a node is opened. The zero value is usable on one host.
+// Config configures a node. The zero value works on one host.
 type Config struct {
 	Listen    string        // "127.0.0.1:0" when empty
-	Advertise string        // host or host:port that peers dial; empty: the address listened on
-	Token     string        // both ends must hold the same; may be empty on a loopback address only
-	Providers []string      // allowed ones, best first, of local, verbs, shm, tcp; empty: all, in this order
-	TLS       *tls.Config   // for TCP; used for accepting and for connecting. Leaves verbs out unless named in Providers
-	PoolBytes int64         // bound of registered memory; 1 GiB when 0
+	Advertise string        // host or host:port that peers dial; empty: the listen address
+	Token     string        // both ends must have the same; may be empty on a loopback address only
+	Providers []string      // allowed providers, best first, of local, verbs, shm, tcp; empty: all, in this order
+	TLS       *tls.Config   // for TCP; used for accepting and for connecting. Excludes verbs unless Providers names it
+	PoolBytes int64         // limit of registered memory; 1 GiB when 0
 	PeersMax  int           // peers at a time; 4096 when 0
-	Stall     time.Duration // a peer that makes no progress for so long is cut; 2 s when 0
+	Stall     time.Duration // a peer without progress for this long is cut off; 2 s when 0
 	Spin      time.Duration // verbs: longest polling for a completion before waiting for its event; 200 µs when 0
-	Inline    bool          // Receive and done never wake a goroutine: the loop need not make room for one
-	// Receive gets a message from a peer. msg is valid during the call; calls for one peer come one
-	// after another. It must not block: it runs on the loop that serves this node's reads. It may
-	// call Send and Read, not Withdraw or Close.
+	Inline    bool          // Receive and done never wake a goroutine, so the loop need not yield to one
+	// Receive receives a message from a peer. msg is valid during the call; calls for one peer come one after
+	// another. It must not block, as it runs on the loop that serves this node's reads. It may call Send and Read,
+	// but not Withdraw or Close.
 	Receive func(from *Peer, msg []byte)
-	// Lost tells that a peer has gone, once per peer, after its last Receive. Same rules. May be nil.
+	// Lost reports that a peer has gone, once per peer, after its last Receive. The same rules hold. May be nil.
 	Lost   func(p *Peer, err error)
 	Logger *slog.Logger
 
-	owedMax int // bytes of copies that wait for all peers; the constant of that name when 0
+	owedMax int // limit of copied bytes that wait for all peers; the constant of that name when 0
 }
 
-// complete fills in defaults and refuses what makes no sense.
+// complete fills in defaults and refuses invalid values.
 func (c *Config) complete() error {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"

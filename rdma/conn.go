@@ -8,9 +8,10 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// conn is a link over a byte stream: TCP, TLS over TCP, or a Unix socket. One goroutine reads (its loop, or with TLS its
-// own) and calls done and Receive; whoever has something to send writes, or leaves it to the one who is writing. What it
-// does lies in its parts, each with a page of its own; conn itself is what the peer calls, and the end of all parts together.
+// conn is a link over a byte stream: TCP, TLS over TCP, or a Unix socket. One goroutine reads (its loop, or with TLS
+// its own) and calls done and Receive. A sender writes by itself, or leaves its frames to the goroutine that is
+// writing. The work is in the parts, each in a file of its own; conn contains the peer's calls and the end of all
+// parts.
 type conn struct {
 	peer   *Peer
 	dialer bool // this end connected
@@ -20,14 +21,14 @@ type conn struct {
 	out       sender   // frames towards the peer, and the stream's lock
 	outbox    outbox   // messages towards the peer
 	reads     reads    // of the peer's memory, over the stream
-	in        receiver // frames from the peer; the reading goroutine's, and inbox with it
+	in        receiver // frames from the peer; it and inbox belong to the reading goroutine
 	inbox     inbox    // messages from the peer
 	keepalive keepalive
 	upgrade   upgrade
 }
 
-// newConn makes a peer's link of a connection whose ends have proved themselves: of a socket, a Unix one if isUnix is
-// set, or of a TLS connection.
+// newConn makes a peer's link from an authenticated connection: a socket, a Unix one if isUnix is set, or a TLS
+// connection.
 func newConn(p *Peer, fd int, isUnix bool, tls net.Conn) *conn {
 	n := p.node
 	c := &conn{peer: p, socket: socket{fd: fd, tls: tls}}
@@ -47,14 +48,14 @@ func newConn(p *Peer, fd int, isUnix bool, tls net.Conn) *conn {
 	return c
 }
 
-// use lets reads go over d.
+// use makes reads go over d.
 func (c *conn) use(d direct) { c.direct.Store(&d) }
 
 func (c *conn) name() string { return (*c.direct.Load()).name() }
 
-// postReads posts a chain: directly where that is possible.
+// postReads posts a chain, directly if possible.
 func (c *conn) postReads(r stream.Request) {
-	// Lent bytes lie in no segment: a chain with some is read in one way, as a whole.
+	// Lent bytes lie in no segment, and a chain is read in one way: one with lent bytes goes over the stream.
 	lent := slices.ContainsFunc(r.Reads, func(one Read) bool { return one.Src.Lent() })
 	if lent || !(*c.direct.Load()).readDirect(r) {
 		c.reads.ask(r)
@@ -74,7 +75,7 @@ func (c *conn) owed() int { return c.out.owed() }
 // cutLink ends the connection for err: its reader sees the end of the stream and drops it.
 func (c *conn) cutLink(err error) { c.out.failWith(err) }
 
-// dropLink ends everything that hangs from the connection. Only its reader calls it, as its last act.
+// dropLink ends all parts of the connection. Only its reader calls it, as its last act.
 func (c *conn) dropLink(err error) {
 	c.out.mu.Lock()
 	c.out.frames.End(err)
@@ -87,7 +88,7 @@ func (c *conn) dropLink(err error) {
 	d.closeDirect(err)
 	c.in.frames.CloseFiles()
 
-	// Whoever hears of a chain's end must see that the peer is lost, or it goes on using it.
+	// Callbacks of ended chains must see that the peer is lost, or they would keep using it.
 	c.peer.err.CompareAndSwap(nil, &err)
 	for _, chain := range left {
 		c.reads.chains.Abandon(chain, err)
@@ -99,7 +100,7 @@ func (c *conn) dropLink(err error) {
 // ended is the direct of a conn that was dropped.
 var ended = func() *direct { d := direct(streamOnly{}); return &d }()
 
-// dropped tells whether the reader has let go of the conn. c.out.mu is held.
+// dropped reports whether the reader has dropped the conn. c.out.mu is held.
 func (c *conn) dropped() bool { return c.direct.Load() == ended }
 
 // abandon closes a conn that no loop serves yet.

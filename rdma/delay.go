@@ -26,7 +26,7 @@ const (
 func delayBucket(d time.Duration) int {
 	v := uint64(max(d, 1))
 	k := bits.Len64(v) - 1
-	// Below 2^4 each value has a bucket of its own.
+	// Below 2^4 each value has its own bucket.
 	if k <= delaySteps {
 		return int(v)
 	}
@@ -80,7 +80,7 @@ func (h *delays) readPercentiles(now time.Duration) Delay {
 		return d
 	}
 
-	// One walk finds all three: the buckets are in order, and the rank is passed in the one that holds the percentile.
+	// One pass finds all three: the buckets are in order, and each percentile lies where its rank is passed.
 	var seen uint64
 	for b := range delayBuckets {
 		for w := range h.windows {

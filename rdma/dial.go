@@ -13,9 +13,8 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// dialTCP connects and shakes hands with the node wanted, or with whoever listens there if that is nil. Where
-// connections crowd the acceptor it may cut one within its handshake for the sake of a newer one: that one is
-// tried again, for as long as Stall.
+// dialTCP connects and shakes hands with the wanted node, or with any node if it is nil. An acceptor with too many
+// connections may cut one during its handshake in favour of a newer one; dialTCP then tries again, for up to Stall.
 func (n *Node) dialTCP(hostport string, wanted *stream.NodeID) (net.Conn, stream.NodeID, error) {
 	end := time.Now().Add(n.cfg.Stall)
 	for pause := redialFirst; ; pause = min(2*pause, redialMost) {
@@ -23,7 +22,7 @@ func (n *Node) dialTCP(hostport string, wanted *stream.NodeID) (net.Conn, stream
 		if err == nil || !wasCut(err) || time.Now().Add(pause).After(end) {
 			return s, id, err
 		}
-		// Those who were cut together do not come back together.
+		// The wait is random, so that peers that were cut together do not return together.
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-n.ctx.Done():
@@ -32,7 +31,7 @@ func (n *Node) dialTCP(hostport string, wanted *stream.NodeID) (net.Conn, stream
 	}
 }
 
-// wasCut tells whether the acceptor ended the connection without a word.
+// wasCut reports whether the acceptor ended the connection without an answer.
 func wasCut(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

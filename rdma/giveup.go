@@ -7,13 +7,13 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// A read that is of no use any more is given up: its reader gets its memory back at once, and the bytes that the peer
-// still sends for it are dropped as they come. So a peer that is slow, or silent, holds none of the reader's memory,
-// and keeps its connection for when it is well again (decision 0044).
+// A read that is of no use any more is given up: its reader gets its memory back at once, and bytes that the peer
+// still sends for it are dropped. So a slow or silent peer holds none of the reader's memory, and keeps its
+// connection for when it recovers (decision 0044).
 
-// ReadWithin is ReadEach with a limit: some 50 ms after it has passed at the latest, a chain that has not ended
-// ends with ErrGivenUp, and its Dst bytes are the caller's again. A peer over TLS is cut instead, one over verbs
-// goes on over its byte stream. limit must be positive.
+// ReadWithin is ReadEach with a limit: at most some 50 ms after the limit, a chain that has not ended ends with
+// ErrGivenUp, and its Dst bytes belong to the caller again. A peer over TLS is cut off instead; one over verbs
+// continues over its byte stream. limit must be positive.
 func (p *Peer) ReadWithin(limit time.Duration, chain []Read, each func(i int), done func(error)) {
 	if limit <= 0 {
 		done(fmt.Errorf("%w: limit %v: must be positive", ErrInvalid, limit))
@@ -22,31 +22,30 @@ func (p *Peer) ReadWithin(limit time.Duration, chain []Read, each func(i int), d
 	p.post(stream.Request{Reads: chain, Each: each, Done: done, By: p.node.now() + limit})
 }
 
-// GiveUp ends the peer's chains of ReadWithin that are under way, as their limit would, as soon as the node's loop
-// has taken in what has come.
+// GiveUp ends the peer's chains of ReadWithin in progress, as their limit would, once the node's loop has read what
+// has arrived.
 func (p *Peer) GiveUp() {
 	if p.Err() == nil {
 		p.link.giveUp()
 	}
 }
 
-// wakeUp has the loop take a turn soon, unless it ends. Any goroutine may call it.
+// wakeUp makes the loop take a turn soon, unless it is ending. Any goroutine may call it.
 func (l *loop) wakeUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.stop.Load() { // or wake may be closed, and another file
+	if !l.stop.Load() { // otherwise wake may be closed, and its number another file's
 		l.signalWake()
 	}
 }
 
-// giveUp acts on calls of GiveUp.
+// giveUp carries out calls of GiveUp.
 func (l *loop) giveUp(now time.Duration) {
 	l.node.enterCallbacks()
 	defer l.node.leaveCallbacks()
 	l.mu.Lock()
 
-	// The list may grow meanwhile; whoever comes later finds givingUp set again, and has the loop take another
-	// turn.
+	// The list may grow meanwhile; a later call finds givingUp set again and makes the loop take another turn.
 	n := len(l.conns)
 	l.mu.Unlock()
 	for i := range n {

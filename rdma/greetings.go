@@ -13,34 +13,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// greetings are the handshakes under way on a node's accepting side. Anybody who reaches the port may begin one,
-// so they are bounded, in all and per source address. Where there are too many, an older one gives way and
-// not the newest: a peer that holds the token is through within a round trip or two, and whoever holds connections
-// without a word loses them to it.
+// greetings are the handshakes in progress on a node's accepting side. Anyone who reaches the port may start one, so
+// they are limited, in total and per source address. At the limit an older one is closed rather than the newest: a
+// peer with the token finishes within a round trip or two, and silent connections lose their places to it.
 type greetings struct {
 	mu  sync.Mutex
 	all []*greeting // oldest first
 
-	gaveWay, refused     int // since the log told of it
+	gaveWay, refused     int // since the last log line about it
 	gaveWayTold, refTold time.Time
 }
 
-// greeting is one handshake. greetings.mu protects spoke and gone.
+// greeting is one handshake. greetings.mu guards spoke and gone.
 type greeting struct {
 	conn  net.Conn
 	from  netip.Addr // zero for a Unix socket
-	spoke bool       // something came from it
-	gone  bool       // it ended, or gave way
+	spoke bool       // some bytes came from it
+	gone  bool       // it ended, or was closed for another
 }
 
 const (
 	greetingsMax  = 128                    // at a time
 	greetingsEach = 32                     // of one source address
 	silentMax     = 200 * time.Millisecond // from a connection to its first byte
-	tellEvery     = time.Minute            // between two lines of the log that say the same
+	tellEvery     = time.Minute            // between equal log lines
 )
 
-// beginGreeting counts a handshake over s, and ends an older one if there are too many.
+// beginGreeting registers a handshake over s, and ends an older one if there are too many.
 func (g *greetings) beginGreeting(s net.Conn, log *slog.Logger) *greeting {
 	next := &greeting{conn: s, from: sourceOf(s.RemoteAddr())}
 	g.mu.Lock()
@@ -64,9 +63,10 @@ func (g *greetings) beginGreeting(s net.Conn, log *slog.Logger) *greeting {
 	return next
 }
 
-// giveWay ends the oldest of the selected handshakes that has said nothing, or else the oldest. g.mu is held.
+// giveWay ends the oldest of the selected handshakes that has sent nothing, or else the oldest. g.mu is held.
 func (g *greetings) giveWay(selected func(*greeting) bool, log *slog.Logger) {
-	// Who has spoken may be a peer whose second message is on its way; who has not is most likely a stranger.
+	// A connection that has sent something may be a peer whose second message is on its way; a silent one is most
+	// likely a stranger.
 	i := slices.IndexFunc(g.all, func(o *greeting) bool { return selected(o) && !o.spoke })
 	if i < 0 {
 		i = slices.IndexFunc(g.all, selected)
@@ -85,7 +85,7 @@ func (g *greetings) giveWay(selected func(*greeting) bool, log *slog.Logger) {
 	}
 }
 
-// endGreeting forgets a handshake that is over, and tells whether it had to give way.
+// endGreeting removes a finished handshake, and reports whether it was closed for another.
 func (g *greetings) endGreeting(over *greeting) (gaveWay bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,14 +98,14 @@ func (g *greetings) endGreeting(over *greeting) (gaveWay bool) {
 	return false
 }
 
-// heard notes that something came over a connection.
+// heard records that bytes came over a connection.
 func (g *greetings) heard(from *greeting) {
 	g.mu.Lock()
 	from.spoke = true
 	g.mu.Unlock()
 }
 
-// logRefused tells of peers that were refused: of the first, and then once in a while how many.
+// logRefused logs the first refused peer, and from then on the number of them from time to time.
 func (g *greetings) logRefused(log *slog.Logger, from string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,8 +116,8 @@ func (g *greetings) logRefused(log *slog.Logger, from string, err error) {
 	}
 }
 
-// sourceOf is the address that a connection is counted under: a host's, or of IPv6 its network's, since a host
-// has as many as it likes of those.
+// sourceOf returns the address that a connection counts under: the host's, or for IPv6 the network's, because a host
+// has any number of those.
 func sourceOf(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -132,13 +132,13 @@ func sourceOf(a net.Addr) netip.Addr {
 	return ip
 }
 
-// awaitFirstByte returns once something has come over s, and leaves it there. It sets the deadline of the rest.
+// awaitFirstByte returns once a byte has arrived over s, without consuming it, and sets the deadline of the rest.
 func (n *Node) awaitFirstByte(s net.Conn, g *greeting) error {
 	raw, err := s.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return fmt.Errorf("%w: handshake: %w", ErrPeerLost, err)
 	}
-	// The byte is looked at and left: TLS, or the handshake, reads it.
+	// The byte is only peeked: TLS, or the handshake, reads it.
 	began := time.Now()
 	s.SetDeadline(began.Add(min(silentMax, n.cfg.Stall)))
 

@@ -9,23 +9,22 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// heldMax bounds the bytes of messages that came before their turn: announced ones, and others.
+// heldMax bounds the bytes of messages that came out of order: announced ones, and others.
 const heldMax = 2 * stream.QueueMax
 
-// inbox hands a conn's messages on in the order of their numbers. Over verbs, long ones take another way than short
-// ones and may come later. It belongs to the conn's reader.
+// inbox delivers a conn's messages in the order of their numbers. Over verbs, long messages travel differently from
+// short ones and may arrive later. It belongs to the conn's reader.
 type inbox struct {
 	conn       *conn
-	next       uint64                 // number of the message to hand on next
-	held       map[uint64]heldMessage // came before their turn
+	next       uint64                 // number of the next message to deliver
+	held       map[uint64]heldMessage // arrived out of order
 	heldBytes  int
-	fetches    []*fetch // announced messages on their way here
+	fetches    []*fetch // announced messages being read
 	fetchFree  []*fetch
 	fetchBytes int
 }
 
-// heldMessage is a message that is here. One that was fetched has memory of its own, in buffer if
-// that is not nil.
+// heldMessage is an arrived message. One that was fetched has its own memory, in buffer if that is not nil.
 type heldMessage struct {
 	number  uint64
 	bytes   []byte
@@ -47,7 +46,7 @@ func (in *inbox) deliverMessage(number uint64, msg []byte) error {
 	return in.inTurn(heldMessage{number: number, bytes: msg})
 }
 
-// inTurn hands on a message that is here, or keeps it until those before it are. One that comes again is dropped.
+// inTurn delivers a message, or keeps it until the earlier ones have arrived. A duplicate is dropped.
 func (in *inbox) inTurn(m heldMessage) error {
 	if m.number > in.next {
 		return in.holdMessage(m)
@@ -57,7 +56,7 @@ func (in *inbox) inTurn(m heldMessage) error {
 		return nil
 	}
 
-	// What was held and follows on this one goes with it, so that nothing waits for another message to come.
+	// Held messages that follow are delivered with it, so that none waits for another arrival.
 	in.conn.socket.noteCall()
 	for {
 		in.next++
@@ -77,8 +76,8 @@ func (in *inbox) inTurn(m heldMessage) error {
 	}
 }
 
-// holdMessage keeps a message that overtook others until they have come. Only large ones, which are fetched, may be
-// overtaken.
+// holdMessage keeps a message that overtook others until they have arrived. Only large ones, which are fetched, may
+// be overtaken.
 func (in *inbox) holdMessage(m heldMessage) error {
 	if !in.conn.peer.node.announce.Load() || in.heldBytes+len(m.bytes) > heldMax || len(in.held) > announcedMax {
 		m.free()
@@ -92,7 +91,7 @@ func (in *inbox) holdMessage(m heldMessage) error {
 		return nil
 	}
 
-	// The bytes of a message that came in a frame are the reader's, and gone when it goes on.
+	// The bytes of a message in a frame belong to the reader only until it continues.
 	if !m.fetched {
 		m.bytes = bytes.Clone(m.bytes)
 	}
@@ -109,33 +108,33 @@ func (in *inbox) releaseHeld() {
 	in.held, in.heldBytes = nil, 0
 }
 
-// fetch is an announced message on its way here.
+// fetch is the read of an announced message.
 type fetch struct {
 	in     *inbox
 	number uint64
-	buffer *Buffer // nil where there was no registered memory for it
+	buffer *Buffer // nil if no registered memory was free
 	chain  [1]Read
 	done   func(error) // ended, made once
 }
 
-// fetch begins to read an announced message.
+// fetch starts to read an announced message.
 func (in *inbox) fetch(number uint64, body []byte) error {
 	node := in.conn.peer.node
 	if !node.announce.Load() || len(body) != stream.RemoteBytes {
 		return fmt.Errorf("%w: message %d announced in %d bytes", ErrProtocol, number, len(body))
 	}
 	if number < in.next || in.expects(number) {
-		return nil // it was announced twice, by two ways
+		return nil // it was announced twice, over two ways
 	}
 
-	// An announcement costs its sender 20 bytes, so what is fetched at a time is bounded like what is queued.
+	// An announcement takes only 20 bytes, so the bytes being fetched are limited like queued ones.
 	r := stream.ParseRemote(body)
 	size := int(r.Length)
 	if size == 0 || size > MessageMax || in.fetchBytes+size > stream.QueueMax || len(in.fetches) >= stream.ChainsMax {
 		return fmt.Errorf("%w: message of %d bytes announced; %d messages of %d bytes are on their way", ErrProtocol, size, len(in.fetches), in.fetchBytes)
 	}
 
-	// Memory of the pool can be read into by the peer's device; any other is filled by the byte stream.
+	// The peer's device can read into memory of the pool; other memory is filled over the byte stream.
 	f := in.newFetch(number)
 	if b, err := node.pool.AllocNow(size); err == nil {
 		f.buffer = b
@@ -162,13 +161,13 @@ func (in *inbox) newFetch(number uint64) *fetch {
 	return f
 }
 
-// expects tells whether a message is on its way here, or waits for its turn.
+// expects reports whether a message is being fetched, or held.
 func (in *inbox) expects(number uint64) bool {
 	_, early := in.held[number]
 	return early || slices.ContainsFunc(in.fetches, func(f *fetch) bool { return f.number == number })
 }
 
-// finishFetch hands a message on that has been read. The conn's reader calls it.
+// finishFetch delivers a fetched message. The conn's reader calls it.
 func (f *fetch) finishFetch(err error) {
 	in, number, b, msg := f.in, f.number, f.buffer, f.chain[0].Dst
 	in.fetches = slices.DeleteFunc(in.fetches, func(g *fetch) bool { return g == f })
@@ -181,7 +180,7 @@ func (f *fetch) finishFetch(err error) {
 	} else if b != nil {
 		b.Free()
 	}
-	// A sender offers what it announces until it is taken, so a refusal breaks the protocol.
+	// A sender offers an announced message until it is taken, so a refusal breaks the protocol.
 	if errors.Is(err, ErrNotOffered) {
 		err = fmt.Errorf("%w: message %d announced and not offered", ErrProtocol, number)
 	}

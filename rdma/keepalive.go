@@ -13,22 +13,22 @@ const (
 	tickEvery = 50 * time.Millisecond
 )
 
-// keepalive asks a conn's peer for signs of life, and cuts one that gives none. It belongs to the loop, but for takeEchoed,
-// which the reader calls.
+// keepalive probes a conn's peer for signs of life, and cuts off a silent one. It belongs to the loop, except
+// takeEchoed, which the reader calls.
 type keepalive struct {
 	conn   *conn
 	echo   echo
-	tailed time.Duration // when the bound of round trips was last taken
+	tailed time.Duration // when the bound of round trips was last read
 }
 
-// tick is called by the loop every tickEvery: it echoes, and cuts a peer that makes no progress. Time before back,
-// when the loop was away itself, is not held against the peer.
+// tick is called by the loop every tickEvery: it sends echoes, and cuts off a peer that makes no progress. Time
+// before back, when the loop itself was stopped, does not count against the peer.
 func (k *keepalive) tick(now, back time.Duration) {
 	c := k.conn
 	limit := c.peer.node.cfg.Stall
 	heard := c.in.frames.Heard()
 
-	// A peer owes an answer to an echo and to the oldest chain; it is silent if nothing came since either was asked.
+	// A peer owes answers to an echo and to the oldest chain. It is silent if nothing came since either was sent.
 	c.out.mu.Lock()
 	waiting := k.echo.sentAt()
 	if oldest := c.reads.chains.Oldest(); oldest != 0 && (waiting == 0 || oldest < waiting) {
@@ -37,7 +37,7 @@ func (k *keepalive) tick(now, back time.Duration) {
 	stuck := now-back > limit && c.out.frames.Stalled(now, limit)
 	c.out.mu.Unlock()
 
-	// Reads with a limit end before the peer is judged: to give them up may be all that is needed.
+	// Reads with a limit end before the peer is judged: giving them up may be enough.
 	c.reads.giveUpOverdue(now)
 	(*c.direct.Load()).tick(now, limit/2)
 
@@ -52,8 +52,8 @@ func (k *keepalive) tick(now, back time.Duration) {
 	}
 }
 
-// lookAtNetwork asks the kernel about the connection: at each tick while something is under way or was since the look before, else with
-// the echoes.
+// lookAtNetwork reads the kernel's state of the connection: at each tick with reads or messages since the last look,
+// otherwise with the echoes.
 func (k *keepalive) lookAtNetwork(now time.Duration, waiting bool) {
 	p := k.conn.peer
 	moved := p.sent.Load() + p.read.Load()
@@ -71,7 +71,7 @@ func (k *keepalive) lookAtNetwork(now time.Duration, waiting bool) {
 	}
 }
 
-// takeEchoed takes the peer's answer to an echo.
+// takeEchoed handles the peer's answer to an echo.
 func (k *keepalive) takeEchoed(f stream.Frame) error {
 	if !k.echo.takeAnswer(f.ID) {
 		return fmt.Errorf("%w: answer to no echo", ErrProtocol)
@@ -81,15 +81,15 @@ func (k *keepalive) takeEchoed(f stream.Frame) error {
 	return nil
 }
 
-// echo is a question to which the peer's loop answers at once. One is under way at a time.
+// echo is a request that the peer's loop answers at once. One is in progress at a time.
 type echo struct {
-	sent atomic.Int64  // node time of the one under way, 0 when none: set by the loop, cleared by the reader
+	sent atomic.Int64  // node time of the one in progress; 0: none. Set by the loop, cleared by the reader
 	next time.Duration // owned by the loop
 }
 
-// isDue tells whether to ask at now, and notes that it is done.
+// isDue reports whether to send an echo at now, and records that it is sent.
 func (e *echo) isDue(now time.Duration) bool {
-	// One echo at a time: its id is when it was sent, so an answer needs no table.
+	// One echo at a time: its id is its send time, so an answer needs no table.
 	if now < e.next || !e.sent.CompareAndSwap(0, int64(now)) {
 		return false
 	}
@@ -97,10 +97,10 @@ func (e *echo) isDue(now time.Duration) bool {
 	return true
 }
 
-// sentAt is when the echo under way was sent, 0 when there is none.
+// sentAt returns when the echo in progress was sent; 0 if there is none.
 func (e *echo) sentAt() time.Duration { return time.Duration(e.sent.Load()) }
 
-// takeAnswer takes the answer to the echo of node time sent, and reports false if there was none.
+// takeAnswer handles the answer to the echo sent at node time sent, and returns false if there was none.
 func (e *echo) takeAnswer(sent uint64) bool {
 	return sent != 0 && e.sent.CompareAndSwap(int64(sent), 0)
 }

@@ -8,68 +8,69 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// link is what carries a peer's reads and messages: a byte stream (conn) or, within one process, copies (localLink).
-// Its methods may be called from any goroutine.
+// link carries a peer's reads and messages: a byte stream (conn) or, within one process, copies (localLink). Its
+// methods may be called from any goroutine.
 type link interface {
 	name() string
-	// read posts a chain that has been checked.
+	// postReads posts a chain that has been checked.
 	postReads(r stream.Request)
-	// ping asks for nothing: see Peer.Ping.
+	// ping implements Peer.Ping.
 	ping(done func(error))
-	// send sends one message of size bytes made of the parts.
+	// sendMessage sends one message of size bytes made of the parts.
 	sendMessage(parts [][]byte, size int) error
-	// giveUp ends the chains that have a limit: see Peer.GiveUp.
+	// giveUp ends the chains with a limit, see Peer.GiveUp.
 	giveUp()
-	// detach has what is queued of b replaced by a copy.
+	// detach replaces queued bytes of b by a copy.
 	detach(b *Buffer)
-	// owed is how many bytes of copies wait for the peer to take them.
+	// owed returns how many copied bytes wait for the peer.
 	owed() int
-	// cut ends the link; the peer is lost then.
+	// cutLink ends the link; the peer is then lost.
 	cutLink(err error)
 }
 
-// direct is a way around a byte stream: it serves chains without the peer's processor, and may carry short messages.
-// A conn has one at any time; streamOnly stands for none. What a direct does not take goes over the stream.
+// direct is a way beside a byte stream: it serves chains without the peer's processor, and may carry short messages.
+// A conn always has one; streamOnly means none. Chains and messages that a direct does not take go over the stream.
 type direct interface {
 	name() string
-	// read serves a chain, or reports false and leaves it to the stream.
+	// readDirect serves a chain, or returns false to leave it to the stream.
 	readDirect(r stream.Request) bool
-	// send sends a message under its number, or reports false. conn.out.mu is held, so that numbers and posts have one order.
+	// sendDirect sends a message under its number, or returns false. conn.out.mu is held, so that numbers and posts
+	// have one order.
 	sendDirect(number uint64, parts [][]byte, size int) bool
-	// give lets the peer read a segment, for which it asked with key. To do nothing is an answer: the peer goes on by
-	// the stream.
+	// giveSegment lets the peer read a segment, which it requested with key. It may do nothing: the peer then
+	// continues over the stream.
 	giveSegment(s *memory.Segment, key uint64) error
-	// granted takes a segment that the peer lets this end read.
+	// granted receives a segment that the peer lets this end read.
 	granted(g stream.Granted) error
-	// broken is the peer's word that its end has failed.
+	// broken receives the peer's report that its end has failed.
 	broken(why string)
 	// giveUp moves all chains to the stream if one should have ended before now.
 	giveUp(now time.Duration)
-	// tick is called by the loop every tickEvery. What has not moved for limit is given up.
+	// tick is called by the loop every tickEvery. A chain without progress for limit is given up.
 	tick(now, limit time.Duration)
 	closeDirect(err error)
 }
 
-// device is what verbs need of a node: one completion queue, polled by the node's loop, and the queue pairs of its
+// device is the node's verbs device: one completion queue, polled by the node's loop, and the queue pairs of its
 // peers.
 type device interface {
 	completions
 	pairing
-	closeDevice() // the node's loops have ended and its peers are gone
+	closeDevice() // called when the node's loops have ended and its peers are gone
 }
 
-// completions are a device's. Only the loop calls these.
+// completions is the completion queue of a device. Only the loop calls these.
 type completions interface {
-	channel() int        // a descriptor that is readable once an event has come
-	event()              // takes the event that arm asked for
-	armEvent()           // asks for an event at the next completion
-	poll() int           // ends what has completed, and returns how much that was
-	busy() bool          // something is posted and not completed
-	spin() time.Duration // how long polling is worth it
-	bury()               // gives up the queue pairs that were found broken elsewhere
+	channel() int        // a descriptor that becomes readable with an event
+	event()              // consumes the event that armEvent requested
+	armEvent()           // requests an event at the next completion
+	poll() int           // handles completions, and returns their number
+	busy() bool          // reports posted work that is not completed
+	spin() time.Duration // how long polling is worthwhile
+	bury()               // gives up the queue pairs that other goroutines found broken
 }
 
-// pairing makes queue pairs over a peer's byte stream: see upgrade.go.
+// pairing makes queue pairs over a peer's byte stream, see upgrade.go.
 type pairing interface {
 	offer(c *conn) error
 	acceptPair(c *conn, offered stream.Setup) // may take milliseconds
@@ -79,10 +80,10 @@ type pairing interface {
 
 // streamOnly is the direct of a conn that has none.
 type streamOnly struct {
-	fallen bool // there was one, and it broke
+	fallen bool // there was one, and it failed
 }
 
-// granted refuses what nobody can have asked for; what a direct asked for may come after it broke.
+// granted refuses a segment that nobody can have requested; one requested by a direct may arrive after that failed.
 func (s streamOnly) granted(stream.Granted) error {
 	if s.fallen {
 		return nil

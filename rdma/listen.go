@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// listen opens the node's sockets and makes its address.
+// listen opens the node's sockets and sets its address.
 func (n *Node) listen() error {
 	ln, err := net.Listen("tcp", n.cfg.Listen)
 	if err != nil {
@@ -44,7 +44,7 @@ func (n *Node) acceptPeers(ln net.Listener) {
 
 		if err != nil {
 			n.cfg.Logger.Warn("accept", "err", err)
-			select { // out of descriptors, most likely
+			select { // most likely out of descriptors
 			case <-time.After(50 * time.Millisecond):
 			case <-n.ctx.Done():
 			}
@@ -63,10 +63,9 @@ func (n *Node) acceptPeers(ln net.Listener) {
 	}
 }
 
-// welcome runs the acceptor's handshake: a connection must say something within silentMax, and be through within
-// Stall.
+// welcome runs the acceptor's handshake: a connection must send something within silentMax, and finish within Stall.
 func (n *Node) welcome(s net.Conn, g *greeting) error {
-	// A Unix socket is any local user's to connect to; whole segments are for this process's user alone.
+	// Any local user can connect to a Unix socket, but whole segments are only for this process's user.
 	local := s.LocalAddr().Network() == "unix"
 	if local {
 		if err := sameUser(s); err != nil {
@@ -75,7 +74,7 @@ func (n *Node) welcome(s net.Conn, g *greeting) error {
 		}
 	}
 
-	// Until somebody has spoken who sounds like a peer, the end of the node ends the connection.
+	// Until it has sent something like a peer, closing the node closes the connection.
 	plain := s
 	stop := context.AfterFunc(n.ctx, func() { plain.Close() })
 	if err := n.awaitFirstByte(s, g); err != nil {
@@ -88,7 +87,7 @@ func (n *Node) welcome(s net.Conn, g *greeting) error {
 		s = tls.Server(s, n.cfg.TLS)
 	}
 
-	// A place is taken before the peer is told yes, and given back if the handshake fails after all.
+	// The place is reserved before the peer is accepted, and released if the handshake still fails.
 	took := false
 	id, err := stream.Welcome(s, n.id, n.cfg.Token, func() bool { took = n.reserve(); return took })
 	stop()
@@ -109,8 +108,8 @@ func (n *Node) welcome(s net.Conn, g *greeting) error {
 	return err
 }
 
-// reserve keeps a place for a peer that is told so before it is admitted: who is told yes is not refused
-// for the sake of one who came later.
+// reserve keeps a place for a peer that is accepted before it is admitted: an accepted peer must not lose its place
+// to a later one.
 func (n *Node) reserve() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -8,20 +8,20 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// localLink joins two nodes of one process: a read is a copy, checked like any other; a message is
-// copied once and handed over on the sender's goroutine.
+// localLink joins two nodes of one process. A read is a copy, checked like any other; a message is copied once and
+// delivered on the sender's goroutine.
 type localLink struct {
 	self  *Peer // this end
-	twin  *Peer // how the other node knows us
+	twin  *Peer // this end's peer in the other node
 	other *localLink
 
-	mu      sync.Mutex // protects what follows: messages towards twin
+	mu      sync.Mutex // guards the fields below: messages towards twin
 	queue   [][]byte
 	spare   [][]byte
 	bytes   int
-	handing bool // somebody is handing queued messages over
+	handing bool // a goroutine is delivering queued messages
 	closed  error
-	after   error // the twin is lost once the handing over ends
+	after   error // the twin is lost once that delivery ends
 }
 
 const (
@@ -35,7 +35,7 @@ func join(from, to *Node, addr string) (*Peer, error) {
 	here, there := &localLink{self: a, twin: b}, &localLink{self: b, twin: a}
 	here.other, there.other = there, here
 	a.link, b.link = here, there
-	// Both nodes must have room, and neither may be left with half a pair.
+	// Both nodes must have room, and neither may keep half a pair.
 	if !to.admitPeer(b, false) {
 		return nil, stream.ErrBusy
 	}
@@ -53,7 +53,7 @@ func (l *localLink) ping(done func(error)) { done(nil) }
 func (l *localLink) giveUp()               {}
 func (l *localLink) detach(*Buffer)        {}
 
-// owed is how many bytes of messages have not been handed over.
+// owed returns the bytes of messages not delivered yet.
 func (l *localLink) owed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +87,8 @@ func (l *localLink) postReads(r stream.Request) {
 	l.self.finishChain(began, r.Reads, refusals.Err(), r.Done)
 }
 
-// sendMessage queues a copy and hands over what is queued, unless somebody is at it: this sender
-// further up its own stack, or another one. So calls of Receive never overlap nor nest per peer.
+// sendMessage queues a copy and delivers the queue, unless a delivery is in progress, by this sender further up its
+// stack or by another one. So calls of Receive never overlap or nest per peer.
 func (l *localLink) sendMessage(parts [][]byte, size int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,7 @@ func (l *localLink) sendMessage(parts [][]byte, size int) error {
 		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, l.bytes, stream.QueueMax)
 	}
 
-	// The parts are the sender's again when it returns, and Receive may come later, on another's stack.
+	// The sender may reuse the parts after the call, and Receive may come later, on another stack.
 	var b []byte
 	if k := len(l.spare); k > 0 {
 		b, l.spare = l.spare[k-1], l.spare[:k-1]
@@ -111,7 +111,8 @@ func (l *localLink) sendMessage(parts [][]byte, size int) error {
 	l.queue = append(l.queue, b)
 	l.bytes += size
 
-	// Whoever is handing messages over hands this one over, too: the order holds, and no two calls of Receive meet.
+	// The goroutine that is delivering will deliver this message too: the order holds, and calls of Receive do not
+	// overlap.
 	if l.handing {
 		return nil
 	}
@@ -132,7 +133,7 @@ func (l *localLink) sendMessage(parts [][]byte, size int) error {
 	l.queue = l.queue[:0]
 	l.handing = false
 
-	// A link that was cut from within Receive is lost only now: nothing may come after Lost.
+	// A link cut from within Receive is lost only now: nothing may follow Lost.
 	if after := l.after; after != nil {
 		l.mu.Unlock()
 		l.twin.losePeer(after)
@@ -153,8 +154,7 @@ func (l *localLink) endLink(err error) {
 	}
 	l.mu.Unlock()
 
-	// The messages towards this end may be under way on another stack: who hands them over then tells of the
-	// loss, last.
+	// Messages towards this end may be in delivery on another stack: that goroutine then reports the loss, last.
 	towards := l.other
 	towards.mu.Lock()
 	handing := towards.handing

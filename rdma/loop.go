@@ -12,29 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop serves the sockets of some of a node's peers: it reads, answers, completes, and writes what
-// a socket did not take at first. It uses epoll by itself rather than the Go runtime's poller: one
-// goroutine turns a batch of ready sockets into completions, without waking a goroutine per peer. Where it
-// waits is said in rest.go.
+// loop serves the sockets of some of a node's peers: it reads, answers, completes, and writes what a socket did not
+// take at once. It uses epoll directly rather than the Go runtime's poller: one goroutine turns a batch of ready
+// sockets into completions, without waking a goroutine per peer. rest.go describes where it waits.
 type loop struct {
 	node    *Node
-	first   bool // of the node's: it looks after what concerns all peers
+	first   bool // the node's first loop, which also does the work that concerns all peers
 	ep      int
 	wake    int // eventfd: stop
 	buf     []byte
 	events  [64]unix.EpollEvent
 	ticked  time.Duration
-	back    time.Duration // when the loop last came back from an absence: see tick
+	back    time.Duration // when the loop last returned from an absence, see tick
 	yielded time.Duration
 	hot     bool          // several sockets were ready at once
-	called  bool          // a done or Receive was called in this turn
-	idle    time.Duration // since when the completion queue has been empty; 0: it was not
+	called  bool          // done or Receive was called in this turn
+	idle    time.Duration // since when the completion queue has been empty; 0: it is not
 	rest    rest
 	done    chan struct{}
 
 	givingUp atomic.Bool // some conn's givingUp is set
 
-	mu    sync.Mutex // protects conns and free
+	mu    sync.Mutex // guards conns and free
 	conns []*conn    // index = epoll token
 	free  []int
 	size  atomic.Int32
@@ -44,12 +43,11 @@ type loop struct {
 const (
 	loopBuffer   = 256 << 10
 	yieldEvery   = 4 * time.Millisecond
-	absentMin    = 4 * tickEvery // between two ticks: the loop was away
-	pollsPerTurn = 16            // of the completion queue, to one look at the sockets
+	absentMin    = 4 * tickEvery // longer gap between two ticks: the loop was stopped
+	pollsPerTurn = 16            // of the completion queue, per look at the sockets
 )
 
-// loopsFor is the number of loops of a node. With verbs there is one, because it alone polls the completion
-// queue.
+// loopsFor is the number of loops of a node. With verbs there is one, because only one may poll the completion queue.
 func (n *Node) loopsFor() int {
 	if n.verbs != nil {
 		return 1
@@ -57,8 +55,7 @@ func (n *Node) loopsFor() int {
 	return streamLoops()
 }
 
-// streamLoops is the number of loops of a node without verbs: they share the host with the models that it
-// serves.
+// streamLoops is the number of loops of a node without verbs: they share the host with the models.
 func streamLoops() int { return max(1, min(4, runtime.NumCPU()/8)) }
 
 func newLoop(n *Node) (*loop, error) {
@@ -80,7 +77,7 @@ func newLoop(n *Node) (*loop, error) {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 
-	// Completions of the device wake the loop like a socket does.
+	// Completions of the device wake the loop like a socket.
 	if n.verbs != nil {
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, n.verbs.channel(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -2}); err != nil {
 			unix.Close(ep)
@@ -94,7 +91,7 @@ func newLoop(n *Node) (*loop, error) {
 	return l, nil
 }
 
-// addConn begins serving c. With TLS the loop only ticks for it.
+// addConn starts serving c. With TLS the loop only ticks for it.
 func (l *loop) addConn(c *conn) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +99,7 @@ func (l *loop) addConn(c *conn) error {
 		return ErrClosed
 	}
 
-	// The token of a socket is its place here; places are used again, so that the list stays short.
+	// A socket's token is its index here; indices are reused, so that the list stays short.
 	slot := len(l.conns)
 	if k := len(l.free); k > 0 {
 		slot, l.free = l.free[k-1], l.free[:k-1]
@@ -135,12 +132,12 @@ func (l *loop) control(op int, c *conn, write bool) error {
 // notice turns the notice of a writable socket on or off. conn.out.mu is held.
 func (l *loop) notice(c *conn, write bool) error { return l.control(unix.EPOLL_CTL_MOD, c, write) }
 
-// removeConn forgets c; it is called by c's reader before drop.
+// removeConn removes c; its reader calls it before dropLink.
 func (l *loop) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// The slot may be another socket's by now.
+	// The slot may belong to another socket by now.
 	if l.conns[c.socket.slot] != c {
 		return
 	}
@@ -183,10 +180,10 @@ func (l *loop) runLoop() {
 			l.giveUp(now)
 		}
 		if l.called && !l.node.cfg.Inline || now-l.yielded >= yieldEvery {
-			// Goroutines that the completions woke run here first: a wait in the kernel would keep
-			// this processor from them until another thread takes it. The loop also yields now and
-			// then at any rate: Go takes the processor from a goroutine that has not yielded for
-			// 10 ms at its next system call, and looks every 20 µs whether to do so again.
+			// Goroutines that the completions woke run here first: a wait in the kernel would keep this processor
+			// from them until another thread takes it. The loop also yields regularly: from a goroutine that has not
+			// yielded for 10 ms, Go takes the processor at its next system call, and then checks every 20 µs whether
+			// to do so again.
 			runtime.Gosched()
 			l.yielded = now
 		}
@@ -202,10 +199,10 @@ func (l *loop) runLoop() {
 func (l *loop) act(e *unix.EpollEvent) {
 	switch {
 	case e.Fd == -2:
-		l.node.verbs.event() // completions are polled for in wait
+		l.node.verbs.event() // completions are polled for in waitEvents
 	case e.Fd < 0:
 		var b [8]byte
-		// The count says nothing: what the loop was woken for is found where it waits.
+		// The value means nothing: the loop finds its work where it waits.
 		unix.Read(l.wake, b[:])
 		if l.node.verbs != nil {
 			l.node.verbs.bury()
@@ -217,9 +214,9 @@ func (l *loop) act(e *unix.EpollEvent) {
 	}
 }
 
-// serveSocket acts on the events of one socket.
+// serveSocket handles the events of one socket.
 func (l *loop) serveSocket(c *conn, events uint32) {
-	// What waits leaves first: the reads that follow may queue more.
+	// Queued frames are written first: the reads that follow may queue more.
 	if events&unix.EPOLLOUT != 0 {
 		c.out.goOn()
 	}
@@ -232,13 +229,13 @@ func (l *loop) serveSocket(c *conn, events uint32) {
 	}
 }
 
-// tick looks at every peer's progress.
+// tick checks every peer's progress.
 func (l *loop) tick(now time.Duration) {
 	l.node.enterCallbacks()
 	defer l.node.leaveCallbacks()
 
 	// A process that was stopped, or got no processor, finds all its peers silent. Their silence counts from its
-	// return: what they sent meanwhile may not even be in the socket yet, if they share the host.
+	// return: data that they sent meanwhile may not even be in the socket yet, if they share the host.
 	if now-l.ticked > absentMin {
 		l.back = now
 	}
@@ -256,8 +253,8 @@ func (l *loop) tick(now time.Duration) {
 	}
 }
 
-// waitEvents returns the number of events. While several sockets are busy it polls first: a raw call does
-// not give up the processor that Go lent to this thread, so a busy loop never has to win it back.
+// waitEvents returns the number of events. While several sockets are busy it polls first: a raw call does not give up
+// the processor that Go lent to this thread, so a busy loop never has to win it back.
 func (l *loop) waitEvents() int {
 	if l.hot || l.node.verbs != nil {
 		if n := l.pollSockets(); n > 0 {
@@ -280,21 +277,21 @@ func (l *loop) waitEvents() int {
 	return n
 }
 
-// pollSockets returns the number of events that are there now.
+// pollSockets returns the number of events that are ready now.
 func (l *loop) pollSockets() int {
 	base := uintptr(unsafe.Pointer(&l.events[0]))
 	n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
 	return max(0, int(n))
 }
 
-// pollVerbs polls the completion queue: for a while after the last completion if reads are under
-// way, then it asks for an event. It tells whether to go round once more before waiting.
+// pollVerbs polls the completion queue: for a while after the last completion if reads are in progress, then it
+// requests an event. It reports whether to poll once more before waiting.
 func (l *loop) pollVerbs() bool {
 	d := l.node.verbs
 	l.node.enterCallbacks()
 	defer l.node.leaveCallbacks()
 
-	// Completions come in bursts; but sockets must not wait for the end of one.
+	// Completions come in bursts, but sockets must not wait for the end of one.
 	took := false
 	for range pollsPerTurn {
 		if d.poll() > 0 {
@@ -308,7 +305,7 @@ func (l *loop) pollVerbs() bool {
 		return true
 	}
 
-	// A short read completes sooner than this thread could sleep and be woken.
+	// A short read completes sooner than this thread could sleep and wake.
 	if d.busy() {
 		now := l.node.now()
 		if l.idle == 0 {
@@ -319,7 +316,7 @@ func (l *loop) pollVerbs() bool {
 		}
 	}
 
-	// A completion that came before the device was armed raises no event: one more look finds it.
+	// A completion before armEvent raises no event: one more poll finds it.
 	d.armEvent()
 	if d.poll() > 0 {
 		l.idle = 0

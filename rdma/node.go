@@ -14,42 +14,42 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Node is one end of the data plane: a pool of registered memory and the peers that it knows.
-// All its methods may be called from any goroutine.
+// Node is one end of the data plane: a pool of registered memory and the connected peers. All its methods may be
+// called from any goroutine.
 type Node struct {
 	cfg      Config
 	id       stream.NodeID
 	addr     string
 	began    time.Time
 	pool     *memory.Pool
-	copied   atomic.Int64 // bytes kept for peers that were slow to take them: see detach
-	apart    atomic.Int32 // peers that are not in this process
+	copied   atomic.Int64 // copied bytes that wait for slow peers, see detach
+	apart    atomic.Int32 // peers in other processes
 	loops    []*loop
 	next     atomic.Uint32 // loop for the next peer
-	turn     atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, and cheap
+	turn     atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, but cheap to read
 	tcp      net.Listener
 	unix     net.Listener // nil without shm
-	verbs    device       // nil without; set by Open
-	noVerbs  error        // why
-	announce atomic.Bool  // long messages go by announcement to peers over verbs; set by Open
+	verbs    device       // nil without verbs; set by Open
+	noVerbs  error        // the reason
+	announce atomic.Bool  // long messages to peers over verbs are announced; set by Open
 	callers  sync.Mutex   // see enterCallbacks
 	receiver atomic.Pointer[func(*Peer, []byte)]
 	wait     sync.WaitGroup
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
 
-	watched   []*Peer   // of cutHoarders; the first loop's
-	greetings greetings // handshakes under way on the accepting side
+	watched   []*Peer   // of cutHoarders; owned by the first loop
+	greetings greetings // handshakes in progress on the accepting side
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // guards the fields below
 	closed   bool
 	peers    map[*Peer]struct{}
-	resent   uint64           // segments sent again to peers that have gone
-	reserved int              // places of peers that were told yes and are not among peers yet
+	resent   uint64           // segments retransmitted to peers that have gone
+	reserved int              // places of peers that were accepted and are not among peers yet
 	dials    map[string]*dial // by address, while the peer lives or is being dialled
 }
 
-// dial is a peer being connected, or connected, at an address.
+// dial is a connection attempt, or a connected peer, at an address.
 type dial struct {
 	ready chan struct{} // closed when peer or err is set
 	peer  *Peer
@@ -91,7 +91,7 @@ func Open(c Config) (*Node, error) {
 		n.loops = append(n.loops, l)
 	}
 
-	// Peers may come from here on: everything that serves them is there.
+	// Peers may connect from here on: everything that serves them exists.
 	n.wait.Add(1)
 	go n.acceptPeers(n.tcp)
 	if n.unix != nil {
@@ -112,20 +112,21 @@ func Open(c Config) (*Node, error) {
 // now is the node's clock: monotonic, never 0.
 func (n *Node) now() time.Duration { return time.Since(n.began) + 1 }
 
-// ReceiveWith gives messages to an owner who comes after the node: what Config.Receive would be, where that is nil. Messages that
-// came before are lost.
+// ReceiveWith sets the receiver of messages if Config.Receive is nil, for an owner made after the node. Earlier
+// messages are lost.
 func (n *Node) ReceiveWith(f func(from *Peer, msg []byte)) { n.receiver.Store(&f) }
 
-// Addr is opaque; it is what Connect of a peer takes.
+// Addr returns the node's address for a peer's Connect. It is opaque.
 func (n *Node) Addr() string { return n.addr }
 
 // Alloc returns a buffer of size bytes from a size-classed pool, or ErrNoMemory, or ErrTooLarge
 // over BufferMax. Its content is undefined. It allocates nothing after warm-up.
 func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.Alloc(size) }
 
-// Lend returns a buffer of bytes that are not the node's, such as another process's shared memory that is mapped here: peers
-// read them where they lie, and who reads what has gone is refused. They must stay mapped until the buffer has been withdrawn and freed. ok is false
-// where a copy in a Buffer of Alloc serves better: a peer that is not in this process would be sent a copy for each read.
+// Lend returns a buffer over bytes that the node does not own, such as another process's shared memory mapped here.
+// Peers read them in place; a read of memory that has gone is refused. They must stay mapped until the buffer has
+// been withdrawn and freed. ok is false if a copy in a Buffer of Alloc is better: a peer in another process would be
+// sent a copy for each read.
 func (n *Node) Lend(lent []byte) (b *Buffer, ok bool) {
 	if n.apart.Load() > 0 {
 		return nil, false
@@ -134,8 +135,8 @@ func (n *Node) Lend(lent []byte) (b *Buffer, ok bool) {
 	return b, err == nil
 }
 
-// Connect returns the peer at addr, over the best provider that both ends have. Peers are cached:
-// while one lives, Connect to the same address returns it at once; calls that meet share one dial.
+// Connect returns the peer at addr, over the best provider that both ends have. Peers are cached: while one lives,
+// Connect to the same address returns it at once; concurrent calls share one dial.
 func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 	n.mu.Lock()
 	if n.closed {
@@ -164,7 +165,7 @@ func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 	}
 }
 
-// dial connects and publishes the outcome; a failure is forgotten, so that the next Connect tries anew.
+// dial connects and publishes the result. A failure is forgotten, so that the next Connect tries again.
 func (n *Node) dial(d *dial, addr string) {
 	p, err := n.reach(addr)
 	n.mu.Lock()
@@ -174,7 +175,7 @@ func (n *Node) dial(d *dial, addr string) {
 		d.peer = p
 	}
 
-	// A caller that comes later must not find a peer that is lost already.
+	// A later caller must not get a peer that is lost already.
 	if n.dials[addr] == d && (err != nil || p.Err() != nil) {
 		delete(n.dials, addr)
 	}
@@ -188,7 +189,7 @@ func (n *Node) Stats() Stats {
 	s := Stats{BuffersLive: p.Live, OffersLive: p.Offers, BytesLive: p.LiveBytes, BuffersQuarantined: p.Quarantined,
 		BytesRegistered: p.Mapped, BytesMax: p.Bound}
 
-	// The peers are asked without the node's lock: each has locks of its own.
+	// The peers are queried without the node's lock, as each has its own.
 	n.mu.Lock()
 	peers := make([]*Peer, 0, len(n.peers))
 	s.Retransmitted = n.resent
@@ -216,8 +217,8 @@ func compareText(a, b string) int {
 	return 0
 }
 
-// startVerbs opens the device, if there is one and verbs are allowed. Where nothing else is allowed,
-// its absence is an error.
+// startVerbs opens the device, if there is one and verbs are allowed. If only verbs are allowed, a missing device is
+// an error.
 func (n *Node) startVerbs() error {
 	n.noVerbs = fmt.Errorf("%w: not among Config.Providers, or TLS is on", ErrNotSupported)
 
@@ -239,9 +240,9 @@ func (n *Node) startVerbs() error {
 	return nil
 }
 
-// enterCallbacks is called before what may end in done, Receive or Lost, and leaveCallbacks after it. With TLS and verbs
-// together two goroutines do so for one peer, its stream's reader and the loop; then one waits for the
-// other. Nobody waits elsewhere.
+// enterCallbacks is called before code that may call done, Receive or Lost, and leaveCallbacks after it. With TLS and
+// verbs together two goroutines do so for one peer, its stream's reader and the loop: then one waits for the other.
+// Otherwise nobody waits.
 func (n *Node) enterCallbacks() {
 	if n.verbs != nil && n.cfg.TLS != nil {
 		n.callers.Lock()
@@ -269,8 +270,7 @@ func (n *Node) spawn(f func()) bool {
 	return true
 }
 
-// admitPeer adds a peer, unless there are too many or the node is closing. reserved: it has a place, which it
-// gives back.
+// admitPeer adds a peer, unless there are too many or the node is closing. With reserved it uses up a reserved place.
 func (n *Node) admitPeer(p *Peer, reserved bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -292,7 +292,7 @@ func (n *Node) forgetPeer(p *Peer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	// The count of segments that were sent again must not fall when a peer goes.
+	// The count of retransmitted segments must not fall when a peer goes.
 	if _, known := n.peers[p]; known {
 		n.resent += uint64(p.network.resent.Load())
 		if p.isApart() {
@@ -307,9 +307,8 @@ func (n *Node) forgetPeer(p *Peer) {
 	}
 }
 
-// Close cuts all peers, waits for the node's goroutines and unmaps its memory: no Buffer may be
-// touched after it. Every read under way ends with ErrClosed. Buffers that were not freed are an
-// error, and their memory then stays mapped.
+// Close cuts off all peers, waits for the node's goroutines and unmaps its memory: no Buffer may be touched after it.
+// Reads in progress end with ErrClosed. Buffers that were not freed are an error, and their memory stays mapped.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	if n.closed {
@@ -323,7 +322,8 @@ func (n *Node) Close() error {
 	}
 	n.mu.Unlock()
 
-	// No node of this process finds this one from here on. Then no new peer is accepted, and then those that are there go.
+	// Nodes of this process no longer find this one. Then no peer is accepted any more, and then the present ones are
+	// cut off.
 	nodes.Lock()
 	delete(nodes.byID, n.id)
 	nodes.Unlock()
@@ -336,7 +336,7 @@ func (n *Node) Close() error {
 	}
 	n.wait.Wait()
 
-	// A peer is gone when its last callback has returned: only then may memory go that it read into.
+	// A peer is gone when its last callback has returned: only then may the memory that it read into be unmapped.
 	for _, p := range peers {
 		p.cutPeer(fmt.Errorf("%w: node closed", ErrClosed))
 		<-p.gone

@@ -9,23 +9,22 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Where there are verbs, a message that is too long for one SEND is announced: its sender lays it into
-// a registered buffer, offers that and sends the offer in the message's place. The receiver reads it
-// like anything else that is offered (one-sided, and over the byte stream where that is not possible),
-// hands it on in its turn and says that it is taken. So long messages need no memory set aside per
-// peer, and no peer ever gets the right to write.
+// Over verbs, a message that is too long for one SEND is announced: its sender copies it into a registered buffer,
+// offers the buffer and sends the offer in the message's place. The receiver reads it like any other offer
+// (one-sided, or over the byte stream if that is impossible), delivers it in order and confirms it. So long messages
+// need no memory reserved per peer, and no peer ever gets the right to write.
 const (
-	messageDirect = 16<<10 - 8      // bytes that one SEND carries beside its number
-	announced     = uint64(1) << 63 // in a message's number: its body is a Remote
-	announcedMax  = 1 << 15         // messages sent after one that the peer has not taken
+	messageDirect = 16<<10 - 8      // bytes of one SEND besides its number
+	announced     = uint64(1) << 63 // flag in a message's number: its body is a Remote
+	announcedMax  = 1 << 15         // limit of messages sent after one that the peer has not taken
 )
 
-// outbox numbers the messages of a conn, and keeps those that were announced until the peer has taken them. conn.out.mu
-// protects it.
+// outbox numbers the messages of a conn, and keeps announced ones until the peer has taken them. conn.out.mu guards
+// it.
 type outbox struct {
 	conn        *conn
 	number      uint64          // of the next message
-	staged      []stagedMessage // announced and not taken, in the order of their numbers
+	staged      []stagedMessage // announced and not taken, by number
 	stagedBytes int
 	sentBytes   uint64                   // of messages, without announced ones
 	offer       [stream.RemoteBytes]byte // body of an announcement
@@ -36,11 +35,11 @@ type outbox struct {
 type stagedMessage struct {
 	number uint64
 	buffer *Buffer
-	sent   uint64 // outbox.sentBytes at its time
+	sent   uint64 // outbox.sentBytes at the time
 }
 
-// sendMessage queues or writes one message. When nobody is writing, the caller writes straight from the parts; otherwise they
-// are copied, and leave with the writer's next call.
+// sendMessage queues or writes one message. If no goroutine is writing, the caller writes directly from the parts;
+// otherwise they are copied, and leave with the writer's next call.
 func (o *outbox) sendMessage(parts [][]byte, size int) error {
 	c := o.conn
 	var staged *Buffer
@@ -48,7 +47,7 @@ func (o *outbox) sendMessage(parts [][]byte, size int) error {
 		staged = o.stage(parts, size)
 	}
 
-	// The long copy above needs no lock; from here on the message's place among the others is settled.
+	// The long copy above needs no lock; from here on the message's place in the order is fixed.
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	err := c.out.frames.Err()
@@ -68,14 +67,13 @@ func (o *outbox) sendMessage(parts [][]byte, size int) error {
 	return o.post(parts, size)
 }
 
-// announces tells whether long messages to the peer are announced. (Tests have them announced
-// without verbs.)
+// announces reports whether long messages to the peer are announced. (Tests announce them without verbs.)
 func (o *outbox) announces() bool {
 	n := o.conn.peer.node
 	return n.announce.Load() && (n.verbs == nil || o.conn.name() == "verbs")
 }
 
-// post sends a message's bytes, directly where that is possible.
+// post sends a message's bytes, directly if possible.
 func (o *outbox) post(parts [][]byte, size int) error {
 	c := o.conn
 	if (*c.direct.Load()).sendDirect(o.number, parts, size) {
@@ -84,7 +82,7 @@ func (o *outbox) post(parts [][]byte, size int) error {
 		return nil
 	}
 
-	// A single message may be larger than the bound: it is refused only behind others.
+	// A single message may exceed the limit: it is refused only behind others.
 	if waiting := c.out.frames.Bytes(); waiting+stream.HeaderBytes+size > stream.QueueMax && waiting > 0 {
 		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, waiting, stream.QueueMax)
 	}
@@ -93,7 +91,7 @@ func (o *outbox) post(parts [][]byte, size int) error {
 	o.number++
 	o.sentBytes += uint64(size)
 
-	// What is short, or must wait, is copied; the rest leaves from the caller's memory.
+	// Short or waiting messages are copied; others leave from the caller's memory.
 	if c.out.frames.Busy() || len(parts) > stream.PartsMax || stream.HeaderBytes+size <= stream.CopyMax {
 		c.out.frames.Copy(f, parts...)
 		c.out.frames.Flush()
@@ -103,7 +101,7 @@ func (o *outbox) post(parts [][]byte, size int) error {
 	return c.out.frames.Err()
 }
 
-// resend queues a message that has its number already: the first 8 bytes of msg.
+// resend queues a message that already has its number: the first 8 bytes of msg.
 func (o *outbox) resend(msg []byte) {
 	c := o.conn
 	c.out.mu.Lock()
@@ -114,7 +112,7 @@ func (o *outbox) resend(msg []byte) {
 	}
 }
 
-// stage copies a message into a buffer of its own, or returns nil where memory is short. It needs no lock.
+// stage copies a message into a buffer, or returns nil if memory is short. It needs no lock.
 func (o *outbox) stage(parts [][]byte, size int) *Buffer {
 	b, err := o.conn.peer.node.pool.AllocNow(size)
 	if err != nil {
@@ -141,7 +139,7 @@ func (o *outbox) announce(b *Buffer) error {
 	o.staged = append(o.staged, stagedMessage{number, b, o.sentBytes})
 	o.stagedBytes += size
 
-	// The offer goes in the message's place and under its number: the receiver hands the message on in its turn.
+	// The offer takes the message's place and number, so that the receiver delivers the message in order.
 	c := o.conn
 	o.parts[0] = stream.AppendRemote(o.offer[:0], b.Offer())
 	if !(*c.direct.Load()).sendDirect(number|announced, o.parts[:], stream.RemoteBytes) {
@@ -152,7 +150,7 @@ func (o *outbox) announce(b *Buffer) error {
 }
 
 // crowded refuses a message of size bytes if too much was sent behind an announced message that the peer has not
-// taken: it must keep all that until then.
+// taken: the peer must keep all of that until then.
 func (o *outbox) crowded(size int) error {
 	if len(o.staged) == 0 {
 		return nil
@@ -183,7 +181,7 @@ func (o *outbox) taken(number uint64) error {
 	return nil
 }
 
-// releaseStaged frees what the peer will not take any more.
+// releaseStaged frees the messages that the peer will not take any more.
 func (o *outbox) releaseStaged() {
 	for _, s := range o.staged {
 		s.buffer.Free()

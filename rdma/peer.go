@@ -10,13 +10,12 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Peer is another node that this one is connected to. All its methods may be called from any
-// goroutine.
+// Peer is another node that this one is connected to. All its methods may be called from any goroutine.
 type Peer struct {
 	node *Node
 	addr string
 	id   stream.NodeID
-	link link // set before anybody else knows of the peer
+	link link // set before any other goroutine knows the peer
 
 	echoes delays
 	chains delays
@@ -25,7 +24,7 @@ type Peer struct {
 
 	read, failed, bytesIn, sent, received atomic.Uint64
 
-	once sync.Once // of lose
+	once sync.Once // of losePeer
 	err  atomic.Pointer[error]
 	gone chan struct{} // closed once lost
 }
@@ -34,39 +33,38 @@ func newPeer(n *Node, addr string, id stream.NodeID) *Peer {
 	return &Peer{node: n, addr: addr, id: id, gone: make(chan struct{})}
 }
 
-// isApart tells whether the peer is in another process.
+// isApart reports whether the peer is in another process.
 func (p *Peer) isApart() bool {
 	_, local := p.link.(*localLink)
 	return !local
 }
 
-// Read reads a chain of offered buffers, one-sided, in one posted request. done is called exactly
-// once, maybe before Read returns, and must not block: nil, a *ChainError for the reads that the
-// peer refused, or ErrPeerLost, ErrClosed, ErrTooLarge, ErrInvalid for the whole chain. The chain's
-// slice may be reused when Read returns, the Dst bytes belong to the peer until done. At most 1,024
-// chains of 65,536 reads in all may be under way to one peer.
+// Read reads a chain of offered buffers, one-sided, in one posted request. done is called exactly once, possibly
+// before Read returns, and must not block. It gets nil, a *ChainError for the reads that the peer refused, or
+// ErrPeerLost, ErrClosed, ErrTooLarge or ErrInvalid for the whole chain. The chain's slice may be reused when Read
+// returns; the Dst bytes belong to the peer until done. At most 1,024 chains with 65,536 reads in total may be in
+// progress per peer.
 func (p *Peer) Read(chain []Read, done func(error)) { p.ReadEach(chain, nil, done) }
 
-// EachMin is the length in bytes from which a read is worth a call of its own when it lands.
+// EachMin is the least length in bytes of a read that is reported individually when it lands.
 const EachMin = memory.EachMin
 
-// ReadEach is Read that also tells of every read of at least EachMin bytes once it lies in its Dst:
-// each(i) is called at most once for chain[i], before done, on the goroutine that will call done, so no
-// two of these calls meet. It must not block. What lies in Dst then is not proven before done: a
-// read that was told of may be among those that done names as failed. A read that done does not name
-// had, and has, its good bytes in Dst from the call of each on. A call is a hint: after a queue pair
-// broke, no more come for the chains that were under way.
+// ReadEach is Read that also reports each read of at least EachMin bytes when it has landed in its Dst: each(i) is
+// called at most once for chain[i], before done, on the goroutine that will call done, so these calls never overlap.
+// It must not block. The bytes in Dst are not verified before done: a reported read may be among those that done
+// names as failed. A read that done does not name has had its valid bytes in Dst since each was called. The call is a
+// hint: after a queue pair failed, no more come for the chains in progress.
 func (p *Peer) ReadEach(chain []Read, each func(i int), done func(error)) {
 	p.post(stream.Request{Reads: chain, Each: each, Done: done})
 }
 
-// post posts a chain that makes sense.
+// post posts a valid chain.
 func (p *Peer) post(r stream.Request) {
 	if err := checkChain(r.Reads); err != nil {
 		r.Done(err)
 		return
 	}
-	// A chain that comes too late is counted like those that the loss ended.
+	// A chain that comes too late counts like those that the loss ended.
 	if err := p.Err(); err != nil {
 		p.finishChain(p.node.now(), r.Reads, err, r.Done)
 		return
@@ -115,10 +113,9 @@ func (p *Peer) finishAt(now, start time.Duration, chain []Read, err error, done 
 	done(err)
 }
 
-// Send sends one message made of the parts; they may be reused when it returns. Messages of one
-// peer arrive in order. It does not wait: what the peer has not taken is queued (over verbs, long ones
-// in buffers of this node), and over 128 MiB of that the call fails with ErrNoMemory. ErrTooLarge over
-// MessageMax.
+// Send sends one message made of the parts, which may be reused when it returns. Messages of one peer arrive in
+// order. It does not wait: messages that the peer has not taken are queued (over verbs, long ones in buffers of this
+// node), and beyond 128 MiB of them the call fails with ErrNoMemory. It fails with ErrTooLarge above MessageMax.
 func (p *Peer) Send(parts ...[]byte) error {
 	size := 0
 	for _, b := range parts {
@@ -131,8 +128,8 @@ func (p *Peer) Send(parts ...[]byte) error {
 		return err
 	}
 
-	// The compiler cannot see that a link keeps no parts: the list that it gets is lent, so that the caller's stays on
-	// the caller's stack.
+	// The compiler cannot see that a link keeps no parts. Passing a pooled list keeps the caller's list on the
+	// caller's stack.
 	list := partLists.Get().(*[][]byte)
 	*list = append((*list)[:0], parts...)
 	err := p.link.sendMessage(*list, size)
@@ -147,8 +144,8 @@ func (p *Peer) Send(parts ...[]byte) error {
 
 var partLists = sync.Pool{New: func() any { return new([][]byte) }}
 
-// Ping asks the peer for nothing: done gets nil once the peer has answered, behind all that it was asked for
-// before over its byte stream, or why it was lost. done is called as Read's is, within one process at once.
+// Ping asks the peer for a sign of life: done gets nil once the peer has answered, after all earlier requests over
+// its byte stream, or the reason of its loss. done is called as in Read; within one process at once.
 func (p *Peer) Ping(done func(error)) {
 	if err := p.Err(); err != nil {
 		done(err)
@@ -157,13 +154,13 @@ func (p *Peer) Ping(done func(error)) {
 	p.link.ping(done)
 }
 
-// Provider names what carries the reads now: "local", "verbs", "shm" or "tcp".
+// Provider returns the provider that carries reads now: "local", "verbs", "shm" or "tcp".
 func (p *Peer) Provider() string { return p.link.name() }
 
-// Addr is the address that Connect was given, or where an accepted peer came from.
+// Addr returns the address that Connect was given, or the source address of an accepted peer.
 func (p *Peer) Addr() string { return p.addr }
 
-// Err is nil while the peer lives, then why it was lost.
+// Err returns nil while the peer lives, then the reason of its loss.
 func (p *Peer) Err() error {
 	if e := p.err.Load(); e != nil {
 		return *e
@@ -171,12 +168,12 @@ func (p *Peer) Err() error {
 	return nil
 }
 
-// Close cuts the peer. Reads under way end with ErrClosed.
+// Close cuts off the peer. Reads in progress end with ErrClosed.
 func (p *Peer) Close() { p.cutPeer(fmt.Errorf("%w: peer closed", ErrClosed)) }
 
 func (p *Peer) cutPeer(err error) { p.link.cutLink(err) }
 
-// receive hands a message to the node's owner.
+// receive passes a message to the node's owner.
 func (p *Peer) receive(msg []byte) {
 	p.received.Add(1)
 	if f := p.node.cfg.Receive; f != nil {
@@ -186,7 +183,7 @@ func (p *Peer) receive(msg []byte) {
 	}
 }
 
-// losePeer is the end of a peer: nothing comes after it.
+// losePeer ends a peer: nothing comes after it.
 func (p *Peer) losePeer(err error) {
 	p.once.Do(func() {
 		p.err.CompareAndSwap(nil, &err)

@@ -10,27 +10,26 @@ import (
 
 // provider is a way to reach nodes.
 type provider interface {
-	// available says whether this host has it.
+	// available reports whether this host has it.
 	available() Availability
-	// reach connects n to the node at an address. ErrNotSupported and ErrPeerLost leave the node to another provider.
+	// reach connects n to the node at an address. After ErrNotSupported or ErrPeerLost another provider may try.
 	reach(n *Node, to address) (*Peer, error)
 }
 
 // providers are all there are, by name.
 var providers = map[string]provider{"local": localProvider{}, "shm": shmProvider{}, "verbs": verbsProvider{}, "tcp": tcpProvider{}}
 
-// providerOrder is the default preference, best first. Within one host a copy beats the detour over
-// a network card.
+// providerOrder is the default preference, best first. Within one host a copy beats the way through a network card.
 var providerOrder = []string{"local", "shm", "verbs", "tcp"}
 
-// Availability says whether a provider can be used on this host, and why not.
+// Availability reports whether a provider can be used on this host, and the reason if not.
 type Availability struct {
 	Name   string
 	OK     bool
 	Reason string
 }
 
-// Providers says what this host offers, best first, and why not more.
+// Providers returns the availability of all providers on this host, best first.
 func Providers() []Availability {
 	var all []Availability
 	for _, name := range providerOrder {
@@ -41,7 +40,8 @@ func Providers() []Availability {
 	return all
 }
 
-// allows tells whether a node may use a provider. With TLS verbs must be named: they go around the encryption.
+// allows reports whether a node may use a provider. With TLS, verbs must be named explicitly, because they bypass the
+// encryption.
 func (n *Node) allows(name string) bool {
 	if len(n.cfg.Providers) > 0 {
 		return slices.Contains(n.cfg.Providers, name)
@@ -49,7 +49,7 @@ func (n *Node) allows(name string) bool {
 	return name != "verbs" || n.cfg.TLS == nil
 }
 
-// providersInOrder is the providers to try, best first.
+// providersInOrder returns the providers to try, best first.
 func (n *Node) providersInOrder() []string {
 	if len(n.cfg.Providers) > 0 {
 		return n.cfg.Providers
@@ -57,8 +57,8 @@ func (n *Node) providersInOrder() []string {
 	return providerOrder
 }
 
-// reach tries the allowed providers in order. A provider that is not there is passed over; a peer
-// that answers and refuses ends the search.
+// reach tries the allowed providers in order. It skips providers that are not available; a peer that answers with a
+// refusal ends the search.
 func (n *Node) reach(text string) (*Peer, error) {
 	to, err := parseAddress(text)
 	if err != nil {
@@ -109,7 +109,7 @@ func (localProvider) reach(n *Node, to address) (*Peer, error) {
 	if !to.known || other == nil || !other.allows("local") {
 		return nil, fmt.Errorf("%w: not in this process", ErrNotSupported)
 	}
-	// Within one process a token proves nothing, but a deployment with two tokens is wrong everywhere alike.
+	// Within one process a token proves nothing, but a deployment with two tokens should fail everywhere alike.
 	if other.cfg.Token != n.cfg.Token {
 		return nil, fmt.Errorf("%w: the acceptor does not hold it", ErrAuth)
 	}
@@ -130,13 +130,13 @@ func (shmProvider) reach(n *Node, to address) (*Peer, error) {
 	if !to.known {
 		return nil, fmt.Errorf("%w: the address names no node", ErrNotSupported)
 	}
-	// An abstract socket is not seen from outside, so a dial that succeeds proves the same host.
+	// An abstract socket is not visible from other hosts, so a successful dial proves that the host is the same.
 	s, err := dialUnix(n.ctx, socketName(to.id))
 	if err != nil {
 		return nil, fmt.Errorf("%w: not on this host: %w", ErrNotSupported, err)
 	}
 
-	// Another user may listen under the name; it would get to see what is sent, so it is not greeted.
+	// Another user may be listening under the name and would see what is sent, so it is not greeted.
 	if err := sameUser(s); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
@@ -152,7 +152,7 @@ func (shmProvider) reach(n *Node, to address) (*Peer, error) {
 	return c.peer, nil
 }
 
-// tcpProvider joins any two nodes, over TLS if the node is configured so.
+// tcpProvider joins any two nodes, over TLS if the node has it configured.
 type tcpProvider struct{}
 
 func (tcpProvider) available() Availability {
@@ -167,8 +167,8 @@ func (tcpProvider) reach(n *Node, to address) (*Peer, error) {
 	return c.peer, nil
 }
 
-// verbsProvider joins nodes that have RDMA devices. It connects by TCP and moves reads to a queue pair. Where tcp is
-// allowed too, a peer that cannot have one stays a TCP peer.
+// verbsProvider joins nodes that have RDMA devices. It connects by TCP and moves reads to a queue pair. If tcp is
+// allowed too, a peer that cannot have a pair stays a TCP peer.
 type verbsProvider struct{}
 
 func (verbsProvider) available() Availability { return verbsAvailable() }
@@ -182,7 +182,7 @@ func (verbsProvider) reach(n *Node, to address) (*Peer, error) {
 		return nil, err
 	}
 
-	// The connection stays: it carries what verbs cannot, and takes over when the pair breaks (decision 0022).
+	// The connection stays: it carries what verbs cannot, and takes over if the pair fails (decision 0022).
 	err = c.upgrade.offerPair()
 	if err != nil && n.allows("tcp") {
 		n.cfg.Logger.Info("no verbs with a peer", "peer", to.text, "err", err)

@@ -10,14 +10,14 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// reads are those of the peer's memory that a conn has asked for over its byte stream, and that have not ended.
+// reads are the reads of the peer's memory over the byte stream that have not ended.
 type reads struct {
 	conn     *conn
 	chains   *stream.Chains // conn.out.mu protects it
 	givingUp atomic.Bool    // Peer.GiveUp was called
 }
 
-// ask asks the peer's loop for the chain's bytes.
+// ask requests the chain's bytes from the peer's loop.
 func (r *reads) ask(chain stream.Request) {
 	c := r.conn
 	now := c.peer.node.now()
@@ -34,7 +34,7 @@ func (r *reads) ask(chain stream.Request) {
 	}
 }
 
-// ping reads what nobody offers: the refusal is the answer.
+// ping reads with a key that no node offers: the refusal is the answer.
 func (r *reads) ping(done func(error)) {
 	r.ask(stream.Request{Reads: []Read{{Src: Remote{Key: memory.NoKey}}}, Done: func(err error) {
 		if errors.Is(err, ErrNotOffered) {
@@ -44,7 +44,7 @@ func (r *reads) ping(done func(error)) {
 	}})
 }
 
-// giveUp has the loop give up the chains that have a limit.
+// giveUp makes the loop give up the chains with a limit.
 func (r *reads) giveUp() {
 	l := r.conn.socket.loop
 	r.givingUp.Store(true)
@@ -55,7 +55,7 @@ func (r *reads) giveUp() {
 // giveUpOverdue gives up the chains whose limit is before now. Only the loop calls it.
 func (r *reads) giveUpOverdue(now time.Duration) {
 	c := r.conn
-	// Reads of a queue pair write into Dst until the pair is gone; its chains then go on over the byte stream.
+	// Reads of a queue pair write into Dst until the pair is gone; its chains then continue over the byte stream.
 	(*c.direct.Load()).giveUp(now)
 
 	c.out.mu.Lock()

@@ -6,14 +6,14 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// receiver is the reading side of a conn: it takes in frames and acts on each. It belongs to the goroutine that reads.
+// receiver is the reading side of a conn: it reads frames and acts on each. It belongs to the reading goroutine.
 type receiver struct {
 	conn   *conn
 	frames *stream.Reader // calls TakeFrame, TakeMessage and Calling
 }
 
-// takeIn takes in what the socket has, within the bound for one peer's turn. What that makes this end say leaves
-// together, at the end.
+// takeIn reads what the socket has, up to the limit of one peer's turn. The frames that this end sends in response
+// leave together, at the end.
 func (r *receiver) takeIn(buf []byte) error {
 	r.conn.out.cork()
 	err := r.frames.TakeIn(buf)
@@ -23,7 +23,7 @@ func (r *receiver) takeIn(buf []byte) error {
 	return err
 }
 
-// readTLS is the reader of a TLS peer, a goroutine of its own.
+// readTLS is the goroutine that reads a TLS peer.
 func (r *receiver) readTLS() {
 	c := r.conn
 	n := c.peer.node
@@ -43,10 +43,10 @@ func (r *receiver) readTLS() {
 
 const tlsBuffer = 64 << 10
 
-// Calling notes that the reader is about to call back.
+// Calling records that the reader is about to call back.
 func (r *receiver) Calling() { r.conn.socket.noteCall() }
 
-// TakeMessage hands a message on in its turn.
+// TakeMessage delivers a message in order.
 func (r *receiver) TakeMessage(number uint64, msg []byte) error {
 	return r.conn.inbox.deliverMessage(number, msg)
 }
@@ -66,7 +66,7 @@ func (r *receiver) TakeFrame(f stream.Frame, body []byte) error {
 	case stream.KindTaken:
 		return c.outbox.taken(f.ID)
 
-	// What goes around the stream is arranged over it.
+	// Direct ways are arranged over the stream.
 	case stream.KindSegment:
 		return r.giveKeyed(f.ID)
 	case stream.KindGranted:
@@ -83,7 +83,7 @@ func (r *receiver) TakeFrame(f stream.Frame, body []byte) error {
 
 // serveRead answers a READ frame.
 func (r *receiver) serveRead(f stream.Frame, body []byte) error {
-	// What the peer will be sent is bounded before anything is looked up.
+	// The size of the answer is checked before anything is looked up.
 	total, small := uint64(0), 0
 	for i := range int(f.Count) {
 		length := stream.ParseRemote(body[i*stream.RemoteBytes:]).Length
@@ -98,10 +98,10 @@ func (r *receiver) serveRead(f stream.Frame, body []byte) error {
 	return r.conn.out.answerRead(r.conn.peer.node.pool, f, body, small)
 }
 
-// giveKeyed answers a KindSegment: whoever holds a live key of a segment may read the segment directly, if the link can
-// carry that. Otherwise there is no answer, and the peer goes on by the byte stream.
+// giveKeyed answers a KindSegment: a peer that knows a live key of a segment may read the segment directly, if the
+// link supports that. Otherwise there is no answer, and the peer continues over the byte stream.
 func (r *receiver) giveKeyed(key uint64) error {
-	// A segment that may be READ over verbs has its buffers pass quarantine from now on.
+	// From now on the buffers of a segment that may be READ over verbs pass through quarantine.
 	peer := r.conn.peer
 	d := *r.conn.direct.Load()
 	seg := peer.node.pool.Give(key, d.name() == "verbs")

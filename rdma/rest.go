@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rest is where a loop waits while nothing is to be done: in the kernel, where its thread keeps one of Go's
-// processors, or in the Go runtime's poller, where it keeps none. A loop that keeps one sees the first
-// completion after a pause sooner, because its thread need not win a processor back. But where all processors
-// are kept, nobody reads a socket until Go's monitor looks, up to 10 ms later. So the loops of a process, of
-// all its nodes together, keep at most half of its processors, and else none (docs/decisions/0027).
+// rest is where an idle loop waits: in the kernel, where its thread keeps one of Go's processors, or in the Go
+// runtime's poller, where it keeps none. A loop that keeps one sees the first completion after a pause sooner,
+// because its thread need not win a processor back. But if all processors are kept, no goroutine reads a socket until
+// Go's monitor looks, up to 10 ms later. So the loops of a process, of all its nodes together, keep at most half of
+// its processors, and otherwise none (docs/decisions/0027).
 type rest struct {
 	file  *os.File        // the loop's epoll descriptor, known to Go's poller
-	raw   syscall.RawConn // file's; nil: Go's poller does not take it
+	raw   syscall.RawConn // file's; nil: Go's poller did not accept it
 	look  func(uintptr) bool
 	found int           // events that look has found
 	until time.Duration // node time at which file's deadline is set
@@ -26,21 +26,21 @@ type rest struct {
 // loopCount counts the loops of this process.
 var loopCount atomic.Int32
 
-// processors is GOMAXPROCS as the process began with it: what is added later is for threads that wait in the
-// kernel elsewhere.
+// processors is GOMAXPROCS at the start of the process: processors that are added later are for threads that wait in
+// the kernel elsewhere.
 var processors atomic.Int32
 
 func init() { processors.Store(int32(runtime.GOMAXPROCS(0))) }
 
-// keepsProcessor tells whether a loop waits in the kernel.
+// keepsProcessor reports whether a loop waits in the kernel.
 func keepsProcessor() bool { return processors.Load() >= 2*loopCount.Load() }
 
-// keepEvery is the longest wait in the kernel. Go's monitor takes the processor of a thread that waits for
-// 10 ms, and is woken when the thread comes back without one; then it looks every 20 µs for some
-// milliseconds. Eight peers whose monitors do so delay the first fetches after a pause.
+// keepEvery is the longest wait in the kernel. Go's monitor takes the processor of a thread that waits for 10 ms, and
+// is woken when the thread returns without one; then it checks every 20 µs for some milliseconds. Eight peers whose
+// monitors do so delay the first fetches after a pause.
 const keepEvery = 5 * time.Millisecond
 
-// openRest makes the loop's descriptor known to Go's poller.
+// openRest registers the loop's descriptor with Go's poller.
 func (r *rest) openRest(l *loop) {
 	loopCount.Add(1)
 	r.look = func(uintptr) bool {
@@ -74,13 +74,13 @@ func (r *rest) waitEvents(l *loop) int {
 		return n
 	}
 
-	// A new deadline costs a timer; it is set once per tick and not once per wait.
+	// A new deadline costs a timer, so it is set once per tick and not once per wait.
 	if r.until != due {
 		r.until = due
 		r.file.SetReadDeadline(l.node.began.Add(due))
 	}
 
 	r.found = 0
-	_ = r.raw.Read(r.look) // an error is the deadline: it is time to tick
+	_ = r.raw.Read(r.look) // the error is the deadline: it is time to tick
 	return r.found
 }

@@ -8,10 +8,10 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// sender is the writing side of a conn: the frames that leave, in the order in which they were queued. Any goroutine may
-// call its methods; those whose comment says so want mu held.
+// sender is the writing side of a conn: frames leave in the order in which they were queued. Any goroutine may call
+// its methods; those whose comment says so need mu held.
 type sender struct {
-	mu     sync.Mutex // the stream's: protects frames, the conn's outbox and the chains of its reads
+	mu     sync.Mutex // the stream's lock: guards frames, the conn's outbox and the chains of its reads
 	frames *stream.Writer
 }
 
@@ -20,7 +20,7 @@ func (s *sender) sendFrame(f stream.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// A peer that asks and does not read would have its answers pile up here without end.
+	// Otherwise the answers to a peer that requests but does not read would pile up here.
 	if waiting := s.frames.Bytes(); waiting > stream.QueueMax {
 		s.frames.Fail(fmt.Errorf("%w: %d bytes wait for the peer", ErrTooLarge, waiting))
 	}
@@ -40,7 +40,7 @@ func (s *sender) sendSetup(setup stream.Setup) {
 	s.mu.Unlock()
 }
 
-// sendGranted queues the right to read a segment; the descriptor of file, if that is not nil, goes with it.
+// sendGranted queues the right to read a segment, with the descriptor of file if that is not nil.
 func (s *sender) sendGranted(g stream.Granted, key uint64, file *memory.Segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +55,8 @@ func (s *sender) sendGranted(g stream.Granted, key uint64, file *memory.Segment)
 	s.frames.Flush()
 }
 
-// answerRead queues the answer to a READ frame whose reads body names, small bytes of them in short reads: statuses, then
-// the offered bytes, by reference.
+// answerRead queues the answer to a READ frame. body contains its reads, with small bytes in short ones. The answer
+// is the statuses, then the offered bytes, by reference.
 func (s *sender) answerRead(pool *memory.Pool, f stream.Frame, body []byte, small int) error {
 	n := int(f.Count)
 	s.mu.Lock()
@@ -82,14 +82,15 @@ func (s *sender) answerRead(pool *memory.Pool, f stream.Frame, body []byte, smal
 	return nil
 }
 
-// queueOffered queues what r names, which pin holds. mu is held.
+// queueOffered queues the bytes of r, which pin holds. mu is held.
 func (s *sender) queueOffered(pin memory.Pin, r Remote) bool {
 	if !r.Lent() {
 		s.frames.Refer(pin.Bytes(r), pin)
 		return true
 	}
 
-	// A system call that meets lent bytes which have gone would end the stream, and TLS the process: they leave as a copy.
+	// Lent bytes that have gone would make a system call end the stream, and TLS crash the process, so they leave as
+	// a copy.
 	defer pin.Release()
 	if s.frames.Owned()+int(r.Length) > stream.OwnedMax {
 		return false
@@ -104,7 +105,7 @@ func (s *sender) queueOffered(pin memory.Pin, r Remote) bool {
 	return true
 }
 
-// roomFor refuses a peer that asks for more than it takes: reads, or bytes of answers that are copied. mu is held.
+// roomFor refuses a peer that requests more than it takes: reads, or copied bytes of answers. mu is held.
 func (s *sender) roomFor(reads, small int) error {
 	if s.frames.Runs()+reads > stream.ReadsMax {
 		return fmt.Errorf("%w: more than %d reads asked and not taken", ErrTooLarge, stream.ReadsMax)
@@ -116,14 +117,14 @@ func (s *sender) roomFor(reads, small int) error {
 	return nil
 }
 
-// cork has what is queued wait, so that it leaves in one call.
+// cork holds back queued frames, so that they leave in one call.
 func (s *sender) cork() {
 	s.mu.Lock()
 	s.frames.Cork()
 	s.mu.Unlock()
 }
 
-// uncork lets go what cork has had wait, and returns why the stream has ended, if it has.
+// uncork releases the frames held back by cork, and returns the reason if the stream has ended.
 func (s *sender) uncork() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,28 +132,28 @@ func (s *sender) uncork() error {
 	return s.frames.Err()
 }
 
-// flushQueued writes what the socket takes of what is queued.
+// flushQueued writes as much of the queue as the socket takes.
 func (s *sender) flushQueued() {
 	s.mu.Lock()
 	s.frames.Flush()
 	s.mu.Unlock()
 }
 
-// goOn writes on after the socket took no more: it is writable again.
+// goOn continues writing when the socket is writable again.
 func (s *sender) goOn() {
 	s.mu.Lock()
 	s.frames.Writable()
 	s.mu.Unlock()
 }
 
-// detach replaces queued bytes of b by a copy, or cuts the peer if too much has been copied already.
+// detach replaces queued bytes of b by a copy, or cuts off the peer if too much has been copied already.
 func (s *sender) detach(b *Buffer) {
 	s.mu.Lock()
 	s.frames.Detach(b, copiedMax)
 	s.mu.Unlock()
 }
 
-// owed is how many bytes of copies wait for the peer, 0 once it has been cut.
+// owed returns how many copied bytes wait for the peer; 0 once it has been cut off.
 func (s *sender) owed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *sender) failWith(err error) {
 	s.mu.Unlock()
 }
 
-// endWith closes the stream for err, where no reader will.
+// endWith closes the stream for err if it has no reader.
 func (s *sender) endWith(err error) {
 	s.mu.Lock()
 	s.frames.End(err)

@@ -2,20 +2,20 @@ package rdma
 
 import "fmt"
 
-// A peer that asks and does not take, or takes slowly, has this node keep bytes for it. What one peer may have is
-// bounded (stream.OwnedMax), and so is what all have together: with thousands of peers the first bound alone would let
-// them take all memory of the host. Where that is passed, whoever has most gives way, and not whoever asks next: a peer
-// that takes what it asks for has next to nothing waiting, so it is never the one (decision 0029).
+// A peer that requests bytes and takes them slowly, or not at all, makes this node keep them. The bytes per peer are
+// limited (stream.OwnedMax), and so is their sum: with thousands of peers the first limit alone would let them take
+// all memory of the host. Beyond the sum's limit, the peer with most bytes waiting is cut off, and not the next one
+// to ask: a peer that takes what it requests has almost nothing waiting, so it is never the one (decision 0029).
 
-// owedMax bounds the bytes of copies that wait for all peers of a node.
+// owedMax bounds the copied bytes that wait for all peers of a node.
 const owedMax = 1 << 30
 
 func errHoards(bytes, bound int) error {
 	return fmt.Errorf("%w: it has not taken %d bytes, more than any other, and %d may wait for all peers", ErrPeerLost, bytes, bound)
 }
 
-// cutHoarders cuts the peers that have most waiting until the others are within the bound. Only the node's first loop
-// calls it.
+// cutHoarders cuts off the peers with most bytes waiting until the others are within the limit. Only the node's first
+// loop calls it.
 func (n *Node) cutHoarders() {
 	n.mu.Lock()
 	peers := n.watched[:0]

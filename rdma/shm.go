@@ -14,17 +14,17 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// shmReader reads a peer's memory on this host directly. The peer's frames travel over a Unix
-// socket; when a key names a segment that is not mapped yet, the chain goes over the socket and the
-// segment is asked for beside it. Its descriptor comes back with SCM_RIGHTS, once.
+// shmReader reads a peer's memory on this host directly. The peer's frames travel over a Unix socket. When a key
+// names a segment that is not mapped yet, the chain goes over the socket and the segment is requested at the same
+// time. Its descriptor comes back with SCM_RIGHTS, once.
 //
-// Who maps a segment sees all of it (memory.Mapped). So that is bounded: only a process of the same user that holds the
-// token gets one, and only segments in which it could name a live key.
+// A process that maps a segment sees all of it (memory.Mapped). So a segment is given only to a process of the same
+// user that holds the token, and only if it has named a live key in it.
 type shmReader struct {
 	conn *conn
-	segs atomic.Pointer[[]*memory.Mapped] // index = the peer's segment; nil where it is not mapped
+	segs atomic.Pointer[[]*memory.Mapped] // by the peer's segment number; nil if not mapped
 
-	mu     sync.Mutex // protects asked, changes of segs, closing
+	mu     sync.Mutex // guards asked, changes of segs, closing
 	asked  map[int]bool
 	closed bool
 }
@@ -37,7 +37,7 @@ func newShmReader(c *conn) *shmReader {
 
 func (s *shmReader) name() string { return "shm" }
 
-// What a copy within one host has no need of: it ends by itself, and messages have the socket.
+// Copies within one host do not need these: they end by themselves, and messages use the socket.
 func (s *shmReader) sendDirect(uint64, [][]byte, int) bool { return false }
 func (s *shmReader) broken(string)                         {}
 func (s *shmReader) giveUp(time.Duration)                  {}
@@ -49,7 +49,7 @@ func (s *shmReader) giveSegment(seg *memory.Segment, key uint64) error {
 	return nil
 }
 
-// granted takes a segment whose descriptor came.
+// granted receives a segment's descriptor.
 func (s *shmReader) granted(g stream.Granted) error {
 	fd, ok := s.conn.in.frames.TakeFile()
 	if !ok {
@@ -61,7 +61,7 @@ func (s *shmReader) granted(g stream.Granted) error {
 
 // readDirect copies the chain if all its segments are mapped.
 func (s *shmReader) readDirect(r stream.Request) bool {
-	// A chain is read in one way or the other: with one segment unknown it goes over the socket as a whole.
+	// A chain is read in one way: with one unmapped segment it goes over the socket as a whole.
 	segs := *s.segs.Load()
 	for i := range r.Reads {
 		src := r.Reads[i].Src
@@ -109,8 +109,8 @@ func (s *shmReader) takeSegment(fd int, l memory.Layout) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// A peer sends a descriptor only for a segment that was asked for, and once: another one could replace
-	// what is read from.
+	// A peer sends a descriptor only once, for a requested segment: another one could replace memory that is being
+	// read.
 	segs := *s.segs.Load()
 	if !s.asked[l.Index] || l.Index < len(segs) && segs[l.Index] != nil {
 		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, l.Index)
@@ -129,7 +129,7 @@ func (s *shmReader) takeSegment(fd int, l memory.Layout) error {
 		return nil
 	}
 
-	// Readers look segments up without the lock, so they are given a list of their own.
+	// Readers look up segments without the lock, so the list is replaced.
 	grown := slices.Clone(segs)
 	for len(grown) <= l.Index {
 		grown = append(grown, nil)

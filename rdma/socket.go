@@ -8,26 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is what a conn's bytes travel over, and its place in the loop that serves it.
+// socket is the socket of a conn, and its place in the loop that serves it.
 type socket struct {
 	fd      int      // -1 with TLS
 	tls     net.Conn // nil without TLS
-	overTCP bool     // TLS, too: there is a kernel to ask
+	overTCP bool     // also with TLS: the kernel's state can be read
 
 	loop *loop
 	slot int // in loop.conns
 }
 
-// noteCall notes in the loop, where that reads the socket, that somebody is about to be called back.
+// noteCall tells the loop, if it reads the socket, that a callback is about to run.
 func (s *socket) noteCall() {
 	if s.tls == nil && s.loop != nil {
 		s.loop.called = true
 	}
 }
 
-// askKernel asks the kernel about the connection, by one system call that needs no privileges; nil of one that has just ended.
+// askKernel reads the kernel's state of the connection, by one system call that needs no privileges; nil if it has
+// just ended.
 func (s *socket) askKernel() (info *unix.TCPInfo) {
-	// A plain socket is asked many times a second, and needs no closure for it.
+	// A plain socket is read many times a second, and needs no closure.
 	if s.tls == nil {
 		return tcpInfo(s.fd)
 	}
@@ -43,7 +44,7 @@ func tcpInfo(fd int) *unix.TCPInfo {
 	return info
 }
 
-// hasten has the kernel send again sooner what was lost, and acknowledge sooner. A kernel that refuses does both as it always did.
+// hasten makes the kernel retransmit and acknowledge sooner. A kernel without support keeps its defaults.
 func (s *socket) hasten() {
 	s.onDescriptor(func(fd int) {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(resendAfter.Microseconds()))
@@ -51,8 +52,8 @@ func (s *socket) hasten() {
 	})
 }
 
-// onDescriptor calls f with the connection's descriptor, or that under TLS, unless it is closed. Only the loop calls it, which closes
-// a plain socket itself, or whoever makes the connection.
+// onDescriptor calls f with the connection's descriptor, or the one under TLS, unless it is closed. Only two callers
+// are safe: the loop, which closes a plain socket itself, and the goroutine that sets up the connection.
 func (s *socket) onDescriptor(f func(fd int)) {
 	if s.tls == nil {
 		f(s.fd)

@@ -8,22 +8,22 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Verbs are set up over a peer's byte stream, which has proved both ends and stays: it carries what
-// verbs cannot, and takes over when a queue pair breaks.
+// Verbs are set up over a peer's byte stream, which has authenticated both ends and stays: it carries what verbs
+// cannot, and takes over when a queue pair fails.
 //
 //	connector → acceptor: frameVerbs{offer, its end}
 //	acceptor → connector: frameVerbs{accept, its end} or {refuse, why}
 //	either: frameVerbs{broken, why}; the connector offers again after a while
 
-// upgrade is how far a conn's verbs have come.
+// upgrade is the state of a conn's set-up of verbs.
 type upgrade struct {
 	conn      *conn
 	settingUp atomic.Bool  // an offered queue pair is being made
-	again     atomic.Int32 // offers made again
+	again     atomic.Int32 // number of repeated offers
 	answer    chan error   // to an offer
 }
 
-// tellAnswer tells the one who waits for an offer's answer, if anybody does.
+// tellAnswer passes an answer to the goroutine that waits for it, if there is one.
 func (u *upgrade) tellAnswer(err error) {
 	select {
 	case u.answer <- err:
@@ -38,7 +38,7 @@ func (u *upgrade) setUp(body []byte) error {
 		return err
 	}
 
-	// Only the end that connected offers, so the two can never offer to each other at once.
+	// Only the connecting end offers, so the two never offer to each other at once.
 	c, n := u.conn, u.conn.peer.node
 	if s.Op != stream.SetupBroken && c.dialer == (s.Op == stream.SetupOffer) || s.Op != stream.SetupOffer && n.verbs == nil {
 		return fmt.Errorf("%w: verbs set-up %d from the wrong end", ErrProtocol, s.Op)
@@ -58,7 +58,7 @@ func (u *upgrade) setUp(body []byte) error {
 	return nil
 }
 
-// acceptOffer accepts a queue pair, or refuses it where there are no verbs.
+// acceptOffer accepts a queue pair, or refuses it if there are no verbs.
 func (u *upgrade) acceptOffer(s stream.Setup) error {
 	c, n := u.conn, u.conn.peer.node
 	if n.verbs == nil {
@@ -69,7 +69,7 @@ func (u *upgrade) acceptOffer(s stream.Setup) error {
 		return fmt.Errorf("%w: a second queue pair", ErrProtocol)
 	}
 
-	// To make a pair takes milliseconds, which the loop does not have.
+	// Making a pair takes milliseconds, too long for the loop.
 	if !n.spawn(func() { n.verbs.acceptPair(c, s); u.settingUp.Store(false) }) {
 		return ErrClosed
 	}
@@ -94,9 +94,9 @@ func (u *upgrade) offerPair() error {
 	}
 }
 
-// offerAgain has the connector try verbs again after a pair broke.
+// offerAgain makes the connector try verbs again after a pair failed.
 func (u *upgrade) offerAgain() {
-	// A pair that breaks again and again is not worth its reads that go twice.
+	// A pair that keeps failing is not worth the reads that are done twice.
 	c, n := u.conn, u.conn.peer.node
 	if !c.dialer || u.again.Add(1) > upgradesMax {
 		return
@@ -120,6 +120,6 @@ func (u *upgrade) offerAgain() {
 }
 
 const (
-	upgradeAgain = time.Second // from a broken queue pair to the next offer
+	upgradeAgain = time.Second // from a failed queue pair to the next offer
 	upgradesMax  = 5           // offers to one peer before verbs are given up
 )
