@@ -15,13 +15,14 @@ import (
 	"strings"
 )
 
-// Agent is one of model_repository_agents: "checksum", whose parameters name files and what they must hash to.
+// Agent is one of model_repository_agents. "checksum" is the only agent; its parameters are files and their
+// checksums.
 type Agent struct {
 	Name string
 	Sums []Checksum
 }
 
-// Checksum is what a file of the model's directory must hash to.
+// Checksum is the expected checksum of a file in the model's directory.
 type Checksum struct {
 	Kind string // MD5 or SHA256
 	Path string // below the model's directory
@@ -57,7 +58,8 @@ func (d *decoder) readAgent(out *[]Agent) func(value) error {
 	}
 }
 
-// readChecksum reads a parameter of the agent: its key is "MD5:file", as in Triton, or "SHA256:file", its value the sum.
+// readChecksum returns a reader of one parameter of the agent. Its key is "MD5:file", as in Triton, or "SHA256:file";
+// its value is the checksum.
 func (d *decoder) readChecksum(out *[]Checksum) func(value) error {
 	return func(v value) error {
 		var key string
@@ -85,7 +87,7 @@ func (d *decoder) readChecksum(out *[]Checksum) func(value) error {
 	}
 }
 
-// checkSums holds the files of a model against the checksums of its agents.
+// checkSums verifies the files of a model against the checksums of its agents.
 func checkSums(dir string, agents []Agent) error {
 	for _, a := range agents {
 		for _, s := range a.Sums {
@@ -113,7 +115,7 @@ func (s Checksum) checkFile(dir string) error {
 		return err
 	}
 
-	// Sums are compared without regard to case: tools print hexadecimal digits in either.
+	// Compare without regard to case: tools print hexadecimal digits in either case.
 	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, s.Sum) {
 		return fmt.Errorf("the file has %s, config.pbtxt says %s", got, s.Sum)
 	}

@@ -23,10 +23,10 @@ import (
 const (
 	applicationFile     = "application.yaml"
 	applicationBytesMax = 1 << 20
-	settingsMax         = 64 // of a hook
+	settingsMax         = 64 // settings of a hook
 )
 
-// applicationYAML is an application.yaml as it is written.
+// applicationYAML is an application.yaml as written.
 type applicationYAML struct {
 	Name      string
 	LatencyMS float64 `yaml:"latency_ms"`
@@ -40,7 +40,7 @@ type stageYAML struct {
 	Optional                         bool
 	FixedMS                          float64 `yaml:"fixed_ms"`
 	With                             map[string]string
-	Inputs                           map[string]string // by the name that the model or the hook has for it
+	Inputs                           map[string]string // by the tensor's name in the model or hook
 	Outputs                          map[string]string // of a model, likewise
 	Gives                            []tensorYAML      // of a hook
 }
@@ -52,10 +52,10 @@ type tensorYAML struct {
 	Mean           float64
 }
 
-// ParseApplication reads an application.yaml; file is only used in errors. Its stages fit each other by name; whether they
-// fit the models is Repository.Graphs' to say. An application without a name has the one given.
+// ParseApplication parses an application.yaml; file is used only in errors. It checks that the stages fit each other
+// by name; Repository.Graphs checks them against the models. An application without a name gets the given one.
 func ParseApplication(file, name string, text []byte) (app.Application, error) {
-	// Names are checked before anything uses them: they go into metrics, URLs and pictures.
+	// Check names before their first use: they go into metrics, URLs and pictures.
 	a, err := parseApplication(name, text)
 	if err == nil {
 		err = a.CheckNames()
@@ -71,7 +71,7 @@ func parseApplication(name string, text []byte) (a app.Application, err error) {
 		return a, fmt.Errorf("%d bytes: want at most %d", len(text), applicationBytesMax)
 	}
 
-	// A misspelt field must not be taken for one that was left out.
+	// Refuse unknown fields: a misspelt field would count as left out.
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	var y applicationYAML
@@ -85,7 +85,7 @@ func parseApplication(name string, text []byte) (a app.Application, err error) {
 		return a, fmt.Errorf("name: %q: want the directory's name %q, or none", shortenText(y.Name), name)
 	}
 
-	// The rest is the application's to check: names, limits, what fits what.
+	// The application itself checks the rest: names, limits and connections.
 	a.Name = name
 	if a.Latency, err = millisYAML("latency_ms", y.LatencyMS); err != nil {
 		return a, err
@@ -98,7 +98,7 @@ func parseApplication(name string, text []byte) (a app.Application, err error) {
 		a.Outputs = append(a.Outputs, app.Output{Name: o.Name, Of: o.Of})
 	}
 
-	// The count is checked before the stages are built, so that a long file does not become a long list first.
+	// Check the count before building the stages, so that a long file does not become a long list.
 	if len(y.Stages) > app.StagesMax {
 		return a, fmt.Errorf("stages: %d: want at most %d", len(y.Stages), app.StagesMax)
 	}
@@ -136,7 +136,7 @@ func (y *stageYAML) asStage() (app.Stage, error) {
 }
 
 func (t *tensorYAML) asTensor() app.Tensor {
-	// A list of which nothing is known is planned for at its longest.
+	// Plan for a list's longest length if no mean is given.
 	mean := t.Mean
 	if mean == 0 {
 		mean = float64(t.Most)
@@ -144,7 +144,7 @@ func (t *tensorYAML) asTensor() app.Tensor {
 	return app.Tensor{Tensor: model.Tensor{Name: t.Name, Datatype: model.Datatype(t.Datatype), Shape: t.Shape}, Most: t.Most, Mean: mean}
 }
 
-// sortFlows brings a mapping into an order that is always the same.
+// sortFlows sorts a mapping, so that its order is always the same.
 func sortFlows(byPort map[string]string) (all []app.Flow) {
 	for _, port := range slices.Sorted(maps.Keys(byPort)) {
 		all = append(all, app.Flow{Port: port, Tensor: byPort[port]})
@@ -152,7 +152,7 @@ func sortFlows(byPort map[string]string) (all []app.Flow) {
 	return all
 }
 
-// millisYAML reads milliseconds; what is too small or too large in its place is the application's to say.
+// millisYAML converts milliseconds. The application checks the range.
 func millisYAML(field string, ms float64) (time.Duration, error) {
 	if most := float64(app.LatencyMax / time.Millisecond); !(ms >= 0 && ms <= most) {
 		return 0, fmt.Errorf("%s: %v: want milliseconds from 0 to %v", field, ms, most)
@@ -160,14 +160,14 @@ func millisYAML(field string, ms float64) (time.Duration, error) {
 	return time.Duration(ms * float64(time.Millisecond)), nil
 }
 
-// openApplication reads the application in a directory; found is false where there is a model, or nothing.
+// openApplication reads the application in a directory; found is false if the directory has a model or nothing.
 func openApplication(dir, name string) (a app.Application, found bool, err error) {
-	// A name that no model may have is told of once, where the model is read.
+	// Report an invalid name once, where the model is read.
 	if err := checkName(name); err != nil {
-		return a, false, nil // the model's error says so
+		return a, false, nil // the model's error reports it
 	}
 
-	// An application.yaml goes before a config.pbtxt: whoever wrote it meant an application.
+	// An application.yaml takes precedence over a config.pbtxt.
 	path := filepath.Join(dir, applicationFile)
 	text, err := readLimited(path, applicationBytesMax)
 	if err == nil {
@@ -186,7 +186,8 @@ func openApplication(dir, name string) (a app.Application, found bool, err error
 	return a, true, err
 }
 
-// Graphs checks the applications against the models. An application that does not fit is left out, with the reason.
+// Graphs checks the applications against the models. It leaves out applications that do not fit and returns the
+// reasons.
 func (r *Repository) Graphs() (graphs []*app.Graph, refused []ModelError) {
 	for _, a := range r.Applications {
 		g, err := app.Resolve(a, r.signatureOf)
@@ -200,16 +201,16 @@ func (r *Repository) Graphs() (graphs []*app.Graph, refused []ModelError) {
 	return graphs, refused
 }
 
-// Profile returns ℓ(b) of a model, or of a family's fastest variant, on the host where a single request is fastest; nil
-// if none was measured.
+// Profile returns ℓ(b) of a model, or of a family's fastest variant, on the host on which a single request is
+// fastest; nil if none was measured.
 func (r *Repository) Profile(name, version string) *profile.Profile {
 	return r.ProfileAt(name, version, 0)
 }
 
-// ProfileAt is Profile of those of a family's variants whose accuracy is at least floor, 0 to 1; nil also if none has it. A model that
-// is no family has the accuracy that it has.
+// ProfileAt is Profile restricted to a family's variants with an accuracy of at least floor, 0 to 1. It returns nil
+// also if no variant reaches the floor. The floor does not apply to a single model.
 func (r *Repository) ProfileAt(name, version string, floor float64) *profile.Profile {
-	// A model's own name goes before a family of the same name.
+	// A model's own name takes precedence over a family of the same name.
 	members := r.membersOf(name)
 	if m, err := r.Find(name, version); err == nil {
 		members, floor = []*Model{m}, 0
@@ -234,7 +235,7 @@ func (r *Repository) ProfileAt(name, version string, floor float64) *profile.Pro
 	return best
 }
 
-// signatureOf is what an application needs to know of a model, or of a family.
+// signatureOf returns the signature of a model or a family for an application.
 func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 	members := r.membersOf(name)
 	if m, err := r.Find(name, version); err == nil {
@@ -250,11 +251,10 @@ func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 		return app.Signature{}, fmt.Errorf("model %q: CONTROL_SEQUENCE_CORRID: want a model that does without a sequence's number: those of an application's sessions have none", name)
 	}
 
-	// The first member speaks for the family's tensors: what answers one request must answer it in the same
-	// form.
+	// Use the first member's tensors for the family: every variant must answer in the same form.
 	s := app.Signature{Inputs: members[0].Inputs, Outputs: members[0].Outputs, SLO: members[0].SLO, Sequence: members[0].Config.Sequence != nil}
 
-	// What a sequence adds is not the application's to give.
+	// An application does not supply the tensors that sequence_batching adds.
 	in, out := members[0].Config.Sequence.Hidden()
 	s.Inputs, s.Outputs = s.Inputs[:len(s.Inputs)-in], s.Outputs[:len(s.Outputs)-out]
 	for i, m := range members {
@@ -265,7 +265,7 @@ func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 	return s, nil
 }
 
-// membersOf are the models of a family.
+// membersOf returns the models of a family.
 func (r *Repository) membersOf(family string) (all []*Model) {
 	for i := range r.Models {
 		if m := &r.Models[i]; family != "" && m.Config.Family == family {
@@ -275,9 +275,9 @@ func (r *Repository) membersOf(family string) (all []*Model) {
 	return all
 }
 
-// leastTime is what a single request takes on the host where it is fastest, 0 if it was never measured.
+// leastTime returns the time of a single request on the fastest measured host; 0 if none was measured.
 func (m *Model) leastTime() time.Duration {
-	// An emulated model's time is what its configuration says, on any host.
+	// An emulated model's configuration states its time on any host.
 	if m.Platform == PlatformEmulated {
 		return m.Config.Emulated.Exec(1)
 	}
@@ -299,10 +299,10 @@ func (r *Repository) applicationNames() (names []string) {
 	return names
 }
 
-// isEnsemble tells an ensemble of models from a model, as far as a text that may be broken says.
+// isEnsemble reports whether a configuration is an ensemble's, as far as an invalid text shows.
 func isEnsemble(text []byte) bool {
 	root, err := parseText("", text)
-	// A text that cannot be parsed is told of as a model, whose reader names the error's place.
+	// A text that cannot be parsed counts as a model's, whose reader reports the place of the error.
 	if err != nil {
 		return false
 	}

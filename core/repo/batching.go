@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// DynamicBatching is Triton's advice on batches, as far as deadlines leave room for it.
+// DynamicBatching is the part of Triton's dynamic_batching that is compatible with deadlines.
 type DynamicBatching struct {
-	PreferredBatch []int         // read, so that errors in it are seen
+	PreferredBatch []int         // read only to find errors in it
 	MaxQueueDelay  time.Duration // likewise
 	Levels         int           // priority_levels; 0: left out
 	DefaultLevel   int           // default_priority_level, 1 the highest; 0: left out
@@ -19,17 +19,17 @@ type DynamicBatching struct {
 	QueueMax       int           // of the default queue policy; 0: the scheduler's
 }
 
-// levelMax is the lowest priority level that requests can have; levels beyond it count as it.
+// levelMax is the lowest priority level of requests; lower ones are raised to it.
 const levelMax = 255
 
-// Priority is what a request that names no level has, as requests carry it: higher is kept longer, 0 ranks below all.
+// Priority returns the priority of a request without a level, as requests carry it: higher is kept longer, 0 is the
+// lowest.
 func (b DynamicBatching) Priority() uint8 {
 	if b.DefaultLevel == 0 {
 		return 0
 	}
 
-	// Triton counts levels down from 1, the highest; requests carry a number that is higher where they go
-	// first.
+	// Triton counts levels down from 1, the highest. Requests carry a number that is higher for more important ones.
 	return uint8(levelMax + 1 - min(b.DefaultLevel, levelMax))
 }
 
@@ -61,7 +61,7 @@ func (d *decoder) dynamicBatching(out *DynamicBatching) func(value) error {
 			d.warnUnused(v, "dynamic_batching.priority_levels", fmt.Sprintf("levels beyond %d count as %d", levelMax, levelMax))
 		}
 
-		// Levels are checked as Triton does: without priority_levels a default level means nothing.
+		// As in Triton, a default level needs priority_levels.
 		switch {
 		case out.Levels > 0 && (out.DefaultLevel < 1 || out.DefaultLevel > out.Levels):
 			return d.failAt(value{at: v.at}, "dynamic_batching.default_priority_level", "%d: want 1 to priority_levels, %d", out.DefaultLevel, out.Levels)
@@ -72,7 +72,7 @@ func (d *decoder) dynamicBatching(out *DynamicBatching) func(value) error {
 	}
 }
 
-// preserveOrdering warns where it would change what clients see.
+// preserveOrdering warns if the field would change what clients see.
 func (d *decoder) preserveOrdering() func(value) error {
 	return func(v value) error {
 		if isTrue(v) {
@@ -91,8 +91,8 @@ func isTrue(v value) bool {
 	return false
 }
 
-// queuePolicy reads the policy of requests whose level has none of its own. Its timeout becomes the model's SLO, which
-// binds callers' own deadlines; what is late is dropped.
+// queuePolicy reads the default queue policy. Its timeout becomes the model's SLO, which limits callers' deadlines;
+// late requests are dropped.
 func (d *decoder) queuePolicy(out *DynamicBatching) func(value) error {
 	return func(v value) error {
 		const where = "dynamic_batching.default_queue_policy"
@@ -113,7 +113,7 @@ func (d *decoder) queuePolicy(out *DynamicBatching) func(value) error {
 	}
 }
 
-// readOverride reads allow_timeout_override, which is always so.
+// readOverride reads allow_timeout_override, which is always in force.
 func (d *decoder) readOverride() func(value) error {
 	return func(v value) error {
 		if isTrue(v) {
@@ -124,7 +124,7 @@ func (d *decoder) readOverride() func(value) error {
 	}
 }
 
-// transactionPolicy refuses decoupled models: every request has one answer here.
+// transactionPolicy refuses decoupled models: every request has exactly one answer.
 func (d *decoder) transactionPolicy() func(value) error {
 	return func(v value) error {
 		return d.decodeFields(v.sub, "model_transaction_policy", rules{
@@ -133,7 +133,7 @@ func (d *decoder) transactionPolicy() func(value) error {
 	}
 }
 
-// responseCache warns that there is none.
+// responseCache warns that there is no response cache.
 func (d *decoder) responseCache() func(value) error {
 	return func(v value) error {
 		return d.decodeFields(v.sub, "response_cache", rules{"enable": {read: func(v value) error {
@@ -146,16 +146,16 @@ func (d *decoder) responseCache() func(value) error {
 	}
 }
 
-// ownParameters are the parameters that mean something here, or are notes of this tree's models.
+// ownParameters are the parameters that Downbeat uses, and notes of the models in this tree.
 var ownParameters = map[string]bool{"slo_ms": true, "slo_binds": true, "bytes_max": true, "shapes_max": true, "precision": true, "alpha_ms": true, "beta_ms": true,
 	"family": true, "variant": true, "accuracy": true, "seed": true}
 
-// ortParameters are those of Triton's backend for ONNX Runtime.
+// ortParameters are the parameters of Triton's ONNX Runtime backend.
 var ortParameters = []string{"intra_op_thread_count", "inter_op_thread_count", "execution_mode", "enable_mem_arena", "enable_mem_pattern",
 	"memory.enable_memory_arena_shrinkage", "session.", "optimization.", "ep.", "cudnn_", "gpu_mem_limit", "arena_extend_strategy"}
 
-// warnParameters tells of parameters of Triton's backend that would change how a model runs. Others are their owner's
-// notes and mean nothing to anyone.
+// warnParameters warns about parameters of Triton's backend that would change how a model runs. Other unknown
+// parameters are notes of their authors.
 func (d *decoder) warnParameters(params map[string]value) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		if ownParameters[key] {

@@ -8,15 +8,15 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// checkClasses refuses what cannot go together with variable dimensions and optional inputs, whose requests are served in
-// shape classes.
+// checkClasses refuses configurations that cannot have variable dimensions or optional inputs. Requests of such
+// models are served in shape classes.
 func (d *decoder) checkClasses(root *message, c *Config) error {
 	info := c.info()
 	if !info.HasClasses() {
 		return nil
 	}
 
-	// What takes part in something larger is asked for by its tensors, which are those of no request yet.
+	// Sequences and families need fixed tensors; the tensors of such a model depend on the request.
 	at := value{at: root.at}
 	switch {
 	case c.Sequence != nil:
@@ -27,7 +27,7 @@ func (d *decoder) checkClasses(root *message, c *Config) error {
 	return nil
 }
 
-// info is what of a model's description its shape classes follow from.
+// info returns the part of a model's description that determines its shape classes.
 func (c *Config) info() *model.Info {
 	i := &model.Info{Inputs: tensorsOf(c.Inputs)}
 	for k := range c.Inputs {
@@ -38,31 +38,31 @@ func (c *Config) info() *model.Info {
 	return i
 }
 
-// IsOptional tells whether requests may leave out the input of a name.
+// IsOptional reports whether requests may leave out the named input.
 func (c *Config) IsOptional(name string) bool {
 	return c != nil && slices.ContainsFunc(c.Inputs, func(t TensorConfig) bool { return t.Name == name && t.Optional })
 }
 
-// HasClasses reports whether requests for the model belong to shape classes, of which each is laid out for itself (Class).
+// HasClasses reports whether requests belong to shape classes, each of which is laid out separately (Class).
 func (m *Model) HasClasses() bool { return m.Config != nil && m.Config.info().HasClasses() }
 
-// OpenOutputs reports whether a dimension of an output is not known before the model has run.
+// OpenOutputs reports whether an output has a dimension that is unknown until the model runs.
 func (m *Model) OpenOutputs() bool {
 	return slices.ContainsFunc(m.Outputs, func(t model.Tensor) bool { return t.IsOpen() })
 }
 
-// ClassOf names the class of inputs with these shapes, as model.Info does.
+// ClassOf returns the name of the class of inputs with these shapes, as model.Info does.
 func (m *Model) ClassOf(shapes [][]int64) (string, error) { return m.Config.info().ClassOf(shapes) }
 
-// Class returns one shape class of m as a model of its own: the inputs that its requests give, with the class's shapes, and
-// the outputs as they were told by a run. Its Whole is m.
+// Class returns one shape class of m as a model of its own. It has the inputs that the class's requests give, with
+// their shapes, and the outputs that a run returned. Its Whole is m.
 func (m *Model) Class(class string, outputs []model.Tensor) (*Model, error) {
 	shapes, err := m.Config.info().ClassShapes(class)
 	if err != nil {
 		return nil, err
 	}
 
-	// Executors ask the configuration for the graph's shapes, so that the class has one of its own.
+	// Executors read the graph's shapes from the configuration, so the class needs a configuration of its own.
 	c := *m
 	config := *m.Config
 	config.Inputs = nil
@@ -74,18 +74,18 @@ func (m *Model) Class(class string, outputs []model.Tensor) (*Model, error) {
 	}
 	c.Config, c.Whole, c.Inputs = &config, m, tensorsOf(config.Inputs)
 	c.Version = model.ClassVersion(m.Version, class)
-	c.Profiles = nil // what was measured was measured with other shapes
+	c.Profiles = nil // the profiles were measured with other shapes
 	c.Samples = slices.DeleteFunc(slices.Clone(m.Samples), func(s Sample) bool { return s.Class != class })
 	return c.WithOutputs(outputs)
 }
 
-// WithOutputs returns m with outputs whose shapes a run has told.
+// WithOutputs returns m with the outputs' shapes that a run returned.
 func (m *Model) WithOutputs(outputs []model.Tensor) (*Model, error) {
 	c := *m
 	config := *m.Config
 	config.Outputs = slices.Clone(m.Config.Outputs)
 	for k := range outputs {
-		// What clients see in another shape than the graph's has no open dimension.
+		// An output that clients see in another shape than the graph's has no open dimension.
 		if m.Config.Outputs[k].Reshape != nil {
 			continue
 		}
@@ -98,15 +98,15 @@ func (m *Model) WithOutputs(outputs []model.Tensor) (*Model, error) {
 	return &c, nil
 }
 
-// Standing returns the class c as what m itself is loaded as: a model that has classes takes no request of its own, but its
-// file is read, run and measured in one of them before anybody asks.
+// Standing returns the class c in the place of m. A model with classes takes no requests itself, but its file is
+// loaded, run and measured in one class before any request arrives.
 func (m *Model) Standing(c *Model) *Model {
 	s := *c
 	s.Version, s.Standard = m.Version, true
 	return &s
 }
 
-// SampleClasses are the classes that model_warmup has samples of, in its order: they are loaded from the start.
+// SampleClasses returns the classes of the samples in model_warmup, in order. They are loaded from the start.
 func (m *Model) SampleClasses() (all []string) {
 	for i := range m.Samples {
 		if c := m.Samples[i].Class; c != "" && !slices.Contains(all, c) {
@@ -116,11 +116,11 @@ func (m *Model) SampleClasses() (all []string) {
 	return all
 }
 
-// EvenClass is the class whose requests give all inputs and whose open dimensions all have one size.
+// EvenClass returns the class of requests with all inputs in which every open dimension has the given size.
 func (m *Model) EvenClass(size int64) (string, error) {
 	shapes := make([][]int64, len(m.Inputs))
 	for k := range m.Inputs {
-		// A copy: the model's own shape says which dimensions are open.
+		// Clone: the model's own shape marks the open dimensions.
 		shapes[k] = slices.Clone(m.Inputs[k].Shape)
 		for i := range shapes[k] {
 			if shapes[k][i] == model.OpenDim {
@@ -131,15 +131,15 @@ func (m *Model) EvenClass(size int64) (string, error) {
 	return m.ClassOf(shapes)
 }
 
-// EmulatedOutputs are the outputs that an emulated model gives for inputs of a class: an output's open dimensions are, in
-// their order, the inputs' ones, and 1 where those have no more.
+// EmulatedOutputs returns the outputs of an emulated model for a class. An output's open dimensions are, in order,
+// those of the inputs, and 1 beyond their number.
 func (m *Model) EmulatedOutputs(class string) ([]model.Tensor, error) {
 	shapes, err := m.Config.info().ClassShapes(class)
 	if err != nil {
 		return nil, err
 	}
 
-	// The sizes of open dimensions, in the order of the inputs.
+	// Sizes of open dimensions, in the order of the inputs.
 	var sizes []int64
 	for k := range m.Inputs {
 		for i, n := range m.Inputs[k].Shape {
@@ -149,7 +149,7 @@ func (m *Model) EmulatedOutputs(class string) ([]model.Tensor, error) {
 		}
 	}
 
-	// Each output begins with the first of them.
+	// Every output starts with the first of these sizes.
 	outputs := slices.Clone(m.Outputs)
 	for k := range outputs {
 		left := sizes
@@ -166,14 +166,14 @@ func (m *Model) EmulatedOutputs(class string) ([]model.Tensor, error) {
 	return outputs, nil
 }
 
-// sampleClass names the class that a sample's inputs belong to, "" of a model without classes.
+// sampleClass returns the class of a sample's inputs; "" for a model without classes.
 func (c *Config) sampleClass(w *Warmup) (string, error) {
 	info := c.info()
 	if !info.HasClasses() {
 		return "", nil
 	}
 
-	// What the sample does not name it leaves out.
+	// Inputs that the sample does not name are left out.
 	shapes := make([][]int64, len(c.Inputs))
 	for k := range c.Inputs {
 		for i := range w.Inputs {
@@ -185,5 +185,5 @@ func (c *Config) sampleClass(w *Warmup) (string, error) {
 	return info.ClassOf(shapes)
 }
 
-// errClasses says why a model that has shape classes is not taken where one model has one set of tensors.
+// errClasses is the reason why an application cannot use a model with shape classes.
 var errClasses = errors.New("it has variable dimensions or optional inputs: a stage needs tensors of fixed dims that are always there")

@@ -12,17 +12,17 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Options say how a repository is read.
+// Options are the options for reading a repository.
 type Options struct {
-	// Graph reads the inputs and outputs of an ONNX file, for models whose config.pbtxt leaves them out or that have
-	// none. Nil: every model must be described in full (Triton's strict model configuration).
+	// Graph reads the inputs and outputs of an ONNX file, for models whose config.pbtxt is missing or omits them.
+	// nil: every model must be described in full (Triton's strict model configuration).
 	Graph func(path string) (Graph, error)
 	// Config, if not empty, is read by OpenModel instead of the model's config.pbtxt.
 	Config string
 }
 
-// OpenAll reads several repositories as one. A model that two of them have is served from neither: which one is meant
-// nobody can tell.
+// OpenAll reads several repositories as one. A model that exists in two of them is not served at all, since it is
+// unclear which one is meant.
 func OpenAll(dirs []string, o Options) (*Repository, error) {
 	all := &Repository{Dir: strings.Join(dirs, ",")}
 	where := map[string]string{}
@@ -33,7 +33,7 @@ func OpenAll(dirs []string, o Options) (*Repository, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Models that could not be read count as well: a broken copy must not hide behind a good one.
+		// Count models that could not be read, too: a broken copy must not hide behind a good one.
 		for _, name := range r.everyName() {
 			if other, known := where[name]; known && !twice[name] {
 				twice[name] = true
@@ -45,7 +45,7 @@ func OpenAll(dirs []string, o Options) (*Repository, error) {
 		all.Applications = append(all.Applications, r.Applications...)
 	}
 
-	// The models of each repository came sorted; the lists of several are brought into one order.
+	// Each repository's models are sorted; merge the lists in order.
 	all.Models = slices.DeleteFunc(all.Models, func(m Model) bool { return twice[m.Name] })
 	all.Applications = slices.DeleteFunc(all.Applications, func(a app.Application) bool { return twice[a.Name] })
 	slices.SortStableFunc(all.Applications, func(a, b app.Application) int { return strings.Compare(a.Name, b.Name) })
@@ -64,24 +64,24 @@ func (r *Repository) everyName() []string {
 	return names
 }
 
-// Graph is what an ONNX file says of itself.
+// Graph describes the tensors of an ONNX file.
 type Graph struct{ Inputs, Outputs []GraphTensor }
 
 // GraphTensor is one input or output of a graph.
 type GraphTensor struct {
 	Name     string
-	Datatype model.Datatype // empty: one that the Open Inference Protocol does not have
-	Dims     []int64        // all of them; -1: known only when run
+	Datatype model.Datatype // empty: a type outside the Open Inference Protocol
+	Dims     []int64        // all dimensions; -1: unknown until run
 }
 
-// CompletedBatchMax is the max_batch_size of a model that leaves it out and whose graph has a batch dimension.
+// CompletedBatchMax is the max_batch_size of a model that omits it and whose graph has a batch dimension.
 const CompletedBatchMax = 16
 
-// needsGraph tells what a configuration leaves to the graph.
+// needsGraph reports whether the configuration omits inputs or outputs.
 func (c *Config) needsGraph() bool { return len(c.Inputs) == 0 || len(c.Outputs) == 0 }
 
-// completeFromFile fills in what the file of the model's newest version knows: inputs, outputs and whether there is a batch
-// dimension. batchSaid tells whether the configuration says max_batch_size.
+// completeFromFile fills in inputs, outputs and the batch dimension from the file of the model's newest version.
+// batchSaid means that the configuration sets max_batch_size.
 func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 	all, err := listVersions(dir)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 		return fmt.Errorf("%s: has no version; want a directory named by a positive integer with %s in it", dir, c.ModelFile)
 	}
 
-	// The newest version speaks for all: versions of a model share one configuration.
+	// Use the newest version: all versions of a model share one configuration.
 	path := filepath.Join(dir, strconv.FormatInt(all[len(all)-1], 10), c.ModelFile)
 	g, err := o.Graph(path)
 	if err != nil {
@@ -117,11 +117,11 @@ func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 	return nil
 }
 
-// isBatched tells whether the first dimension of every tensor is open, which is how graphs say that it is the batch's.
+// isBatched reports whether the first dimension of every tensor is open, which marks the batch dimension in a graph.
 func (g Graph) isBatched() bool {
 	for _, list := range [][]GraphTensor{g.Inputs, g.Outputs} {
 		for _, t := range list {
-			// One closed first dimension means that the graph was exported for a fixed batch, or has none.
+			// A fixed first dimension means that the graph was exported for a fixed batch, or has no batch dimension.
 			if len(t.Dims) == 0 || t.Dims[0] >= 0 {
 				return false
 			}
@@ -130,11 +130,11 @@ func (g Graph) isBatched() bool {
 	return true
 }
 
-// unbatchedTensors tells whether no tensor is described yet, whose dims would say whether a batch dimension is among them.
+// unbatchedTensors reports whether no tensor is described yet, so that no dims depend on the batch dimension.
 func (c *Config) unbatchedTensors() bool { return len(c.Inputs) == 0 && len(c.Outputs) == 0 }
 
 func (c *Config) fromGraph(what string, list []GraphTensor) ([]TensorConfig, error) {
-	// A graph comes from a file that anybody may have made, so its counts are bounded like a configuration's.
+	// A graph's file is untrusted, so its counts have the same limits as a configuration's.
 	if len(list) == 0 || len(list) > tensorsMax {
 		return nil, fmt.Errorf("the graph has %d %ss: want 1 to %d", len(list), what, tensorsMax)
 	}
@@ -142,7 +142,7 @@ func (c *Config) fromGraph(what string, list []GraphTensor) ([]TensorConfig, err
 	var all []TensorConfig
 	for _, t := range list {
 		dims := t.Dims
-		// The batch dimension comes first in the graph and is not part of what clients see.
+		// The batch dimension comes first in the graph. Clients do not see it.
 		if c.BatchMax > 0 {
 			if len(dims) == 0 {
 				return nil, fmt.Errorf("%s %q: max_batch_size is %d, and it has no dimensions", what, t.Name, c.BatchMax)
@@ -153,7 +153,7 @@ func (c *Config) fromGraph(what string, list []GraphTensor) ([]TensorConfig, err
 			return nil, fmt.Errorf("%s %q: %w", what, t.Name, err)
 		}
 
-		// Clients see one element where the graph has no dimension, as Triton's do.
+		// If the graph has no dimension, clients see one element, as in Triton.
 		tensor := TensorConfig{Tensor: model.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: dims}}
 		if len(dims) == 0 {
 			tensor.Shape, tensor.Reshape = []int64{1}, []int64{}

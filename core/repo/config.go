@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Limits on a model's configuration.
+// Limits of a model's configuration.
 const (
 	BatchMaxLimit = 4096    // largest max_batch_size
 	tensorsMax    = 64      // inputs or outputs of a model
@@ -21,21 +21,21 @@ const (
 	DefaultSLO    = 100 * time.Millisecond // of a model without slo_ms
 )
 
-// DefaultBytesMax is the room that a row of a model without bytes_max has for its BYTES elements and their lengths.
+// DefaultBytesMax is the space in a row for BYTES elements and their lengths, for models without bytes_max.
 const DefaultBytesMax = 64 << 10
 
-// DefaultShapesMax is how many shape classes a version of a model without shapes_max may have.
+// DefaultShapesMax is the largest number of shape classes of a version, for models without shapes_max.
 const DefaultShapesMax = 32
 
-// Platforms that a backend of ours runs.
+// Platforms that a backend runs.
 const (
 	PlatformONNX     = "onnxruntime_onnx"
 	PlatformEmulated = "emulated"
 )
 
-// Config is the part of Triton's ModelConfig that Downbeat acts on.
+// Config is the part of Triton's ModelConfig that Downbeat uses.
 type Config struct {
-	Name      string // "" if the file leaves it out
+	Name      string // "" if the file omits it
 	Platform  string // PlatformONNX or PlatformEmulated
 	BatchMax  int    // max_batch_size; 0: the tensors have no batch dimension
 	Inputs    []TensorConfig
@@ -44,31 +44,30 @@ type Config struct {
 	Versions  VersionPolicy
 	Batching  DynamicBatching
 	Warmups   []Warmup
-	ModelFile string            // default_model_filename, "model.onnx" if left out
-	SLO       time.Duration     // parameter slo_ms, DefaultSLO if left out
-	SLOBinds  bool              // parameter slo_binds: no deadline is later than the SLO allows
-	BytesMax  int               // parameter bytes_max, DefaultBytesMax if left out
-	ShapesMax int               // parameter shapes_max, DefaultShapesMax if left out
+	ModelFile string            // default_model_filename, by default "model.onnx"
+	SLO       time.Duration     // parameter slo_ms, by default DefaultSLO
+	SLOBinds  bool              // parameter slo_binds: the SLO limits every deadline
+	BytesMax  int               // parameter bytes_max, by default DefaultBytesMax
+	ShapesMax int               // parameter shapes_max, by default DefaultShapesMax
 	Emulated  Linear            // parameters alpha_ms and beta_ms of an emulated model
 	Family    string            // parameter family
 	Variant   string            // parameter variant
 	Accuracy  float64           // parameter accuracy, 0…1; 0: not given
-	ExitOf    string            // parameter exit_of: the model of the same repository that it is an early exit of
-	ExitStage int               // parameter exit_stage: which of that model's exits, from 1; 0: it is none
+	ExitOf    string            // parameter exit_of: the model in the same repository of which this is an early exit
+	ExitStage int               // parameter exit_stage: the number of that model's exit, from 1; 0: no exit
 	Params    map[string]string // all parameters as written
-	Agents    []Agent           // model_repository_agents; Open checks their checksums
-	Warnings  []string          // a sentence for each field that was read and is not honoured, with its place
-	Sequence  *model.Sequence   // sequence_batching; the last inputs and outputs are its. nil: there is none
-	initial   []string          // by state: the file that has its initial value; empty: zeros
-	text      string            // that it was read from
+	Agents    []Agent           // model_repository_agents; Open verifies their checksums
+	Warnings  []string          // a sentence with its place for each field that was read but has no effect
+	Sequence  *model.Sequence   // sequence_batching; its tensors are the last inputs and outputs. nil: none
+	initial   []string          // by state: the file with its initial value; empty: zeros
+	text      string            // the text that was parsed
 
-	graphInputs, graphOutputs bool // the graph has told of them
+	graphInputs, graphOutputs bool // the tensors come from the graph
 }
 
-// wireText is the text that clients who ask for the configuration are to see; empty where a message cannot
-// carry it.
+// wireText returns the text for clients that ask for the configuration; empty if a message cannot carry it.
 func (c *Config) wireText() string {
-	// The text is told for information only, so one that does not fit is left out and not refused.
+	// The text is informative, so leave it out if it does not fit.
 	if len(c.text) > model.ConfigBytesMax || !utf8.ValidString(c.text) {
 		return ""
 	}
@@ -81,12 +80,12 @@ type Linear struct{ Alpha, Beta time.Duration }
 // Exec returns ℓ(b).
 func (l Linear) Exec(b int) time.Duration { return l.Alpha*time.Duration(b) + l.Beta }
 
-// ParseConfig reads a config.pbtxt that describes its model in full. file is only used in errors, which are
+// ParseConfig parses a config.pbtxt that describes its model in full. file is used only in errors, which are
 // *SyntaxError.
 func ParseConfig(file string, text []byte) (*Config, error) { return parseConfig(file, text, nil) }
 
-// parseConfig is ParseConfig for a configuration that complete, if given, fills in where it names no inputs or outputs.
-// Of a model that names no platform complete means that it is ONNX.
+// parseConfig is ParseConfig with a function complete, unless nil, that fills in missing inputs and outputs. With
+// complete, a model without a platform is ONNX.
 func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bool) error) (*Config, error) {
 	root, err := parseText(file, text)
 	if err != nil {
@@ -134,8 +133,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 		return nil, err
 	}
 
-	// The graph is asked last: only what the text leaves out is read from the model's file.
-	// An exit's file is another model's, whose outputs have other names.
+	// Ask the graph last, for what the text omits. An exit runs another model's file, whose outputs have other names.
 	_, exit := params["exit_of"]
 	if _, batchSaid := root.findField("max_batch_size"); complete != nil && !exit && c.Platform == PlatformONNX && c.needsGraph() {
 		if err := complete(c, batchSaid); err != nil {
@@ -151,7 +149,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	return c, d.checkClasses(root, c)
 }
 
-// finishConfig checks what spans several fields and fills in what was left out.
+// finishConfig checks constraints between fields and sets defaults.
 func (d *decoder) finishConfig(root *message, c *Config, params map[string]value) error {
 	for k, v := range params {
 		c.Params[k] = v.text
@@ -162,7 +160,7 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		return err
 	}
 
-	// The queue policy's timeout is the next best statement of how long a request may wait.
+	// The queue policy's timeout is the next best bound of a request's latency.
 	if _, own := params["slo_ms"]; !own && c.Batching.Timeout > 0 {
 		c.SLO, c.SLOBinds = c.Batching.Timeout, true
 	}
@@ -197,7 +195,7 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		c.ShapesMax = n
 	}
 
-	// By now the graph has been asked, so what is missing nobody knows.
+	// The graph has been asked, so a missing tensor is an error.
 	if len(c.Inputs) == 0 || len(c.Outputs) == 0 {
 		what := map[bool]string{true: "input", false: "output"}[len(c.Inputs) == 0]
 		return d.failAt(value{at: root.at}, what, "the model names no %s; want at least one with name, data_type and dims", what)
@@ -214,18 +212,18 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		return err
 	}
 
-	// Only an emulated model's time comes from its configuration; any other's is measured.
+	// Only an emulated model's time comes from its configuration; others are measured.
 	if c.Platform != PlatformEmulated {
 		return nil
 	}
 	return d.readEmulated(root, c, params)
 }
 
-// platforms are what runs each backend of Triton's that there is here.
+// platforms are the platforms of Triton's backends that Downbeat has.
 var platforms = map[string]string{"onnxruntime": PlatformONNX, "emulated": PlatformEmulated}
 
-// settlePlatform settles c.Platform from platform or backend; Triton accepts either, and both if they agree. A model that
-// names neither is ONNX if its file may say what it is.
+// settlePlatform sets c.Platform from platform or backend. As in Triton, both are accepted if they agree. A model
+// that names neither is ONNX if its file describes it.
 func (d *decoder) settlePlatform(root *message, c *Config, backend string, completed bool) error {
 	v, named := root.findField("platform")
 	b, backed := root.findField("backend")
@@ -264,7 +262,7 @@ func (d *decoder) readEmulated(root *message, c *Config, params map[string]value
 	return nil
 }
 
-// readFamily reads what says that a model is a variant of a family: any of its variants may answer a request for it.
+// readFamily reads the family of a model: any variant of a family may answer a request for it.
 func (d *decoder) readFamily(c *Config, params map[string]value) error {
 	for key, out := range map[string]*string{"family": &c.Family, "variant": &c.Variant} {
 		v := params[key]
@@ -272,7 +270,7 @@ func (d *decoder) readFamily(c *Config, params map[string]value) error {
 			return d.failAt(v, "parameters."+key, "want at most 256 bytes")
 		}
 	}
-	// An exit is a variant, too: what it is an exit of is checked where the repository is read.
+	// An exit is a variant, too. Reading the repository checks its parent.
 	if err := d.readExit(c, params); err != nil {
 		return err
 	}
@@ -283,7 +281,7 @@ func (d *decoder) readFamily(c *Config, params map[string]value) error {
 
 	accuracy, err := strconv.ParseFloat(v.text, 64)
 
-	// The bounds are written so that NaN fails them.
+	// The condition is false for NaN.
 	if err != nil || !(accuracy >= 0 && accuracy <= 1) {
 		return d.failAt(v, "parameters.accuracy", "want a number from 0 to 1")
 	}
@@ -291,7 +289,7 @@ func (d *decoder) readFamily(c *Config, params map[string]value) error {
 	return nil
 }
 
-// readMillis reads a parameter of milliseconds between 0 and most, if it is there.
+// readMillis reads an optional parameter in milliseconds, between 0 and most.
 func (d *decoder) readMillis(params map[string]value, key string, out *time.Duration, most time.Duration) error {
 	v, ok := params[key]
 	if !ok {
@@ -300,7 +298,7 @@ func (d *decoder) readMillis(params map[string]value, key string, out *time.Dura
 
 	ms, err := parseFloat(v.text)
 
-	// The bounds are written so that NaN fails them.
+	// The condition is false for NaN.
 	if err != nil || !(ms >= 0 && ms <= float64(most/time.Millisecond)) {
 		return d.failAt(v, "parameters."+key, "want a number of milliseconds from 0 to %d", most/time.Millisecond)
 	}
@@ -327,7 +325,7 @@ func (d *decoder) readParameter(out map[string]value) func(value) error {
 			return err
 		}
 
-		// A map's key stands for one value; which of two was meant nobody can tell.
+		// A key may occur once: two values would be ambiguous.
 		if _, twice := out[key]; twice || key == "" {
 			return d.failAt(v, "parameters.key", "%q is empty or there twice", key)
 		}

@@ -2,17 +2,17 @@ package repo
 
 import "math"
 
-// InstanceGroup is Triton's wish for executors of a model. It is read so that errors in it are seen; a backend's options
-// say what there is.
+// InstanceGroup is Triton's request for executors of a model. It is read only to find errors in it; a backend's
+// options determine the executors.
 type InstanceGroup struct {
 	Kind  string // KIND_AUTO, KIND_CPU, KIND_GPU or KIND_MODEL
 	Count int
 	GPUs  []int
 }
 
-// VersionPolicy says which versions of a model are served.
+// VersionPolicy selects the versions of a model that are served.
 type VersionPolicy struct {
-	Latest   int     // the newest n; 0 unless it is this kind
+	Latest   int     // the newest n; 0: another kind of policy
 	All      bool    // every version
 	Specific []int64 // exactly these
 }
@@ -54,7 +54,7 @@ func (d *decoder) versionPolicy(out *VersionPolicy) func(value) error {
 	return func(v value) error {
 		var chosen int
 
-		// The policy is a oneof of Triton's message: two of them would contradict each other.
+		// The policy is a oneof in Triton's message: two would contradict each other.
 		one := func(read func(value) error) func(value) error {
 			return func(v value) error {
 				if chosen++; chosen > 1 {

@@ -9,8 +9,8 @@ import (
 
 // TensorConfig is one ModelInput or ModelOutput.
 type TensorConfig struct {
-	model.Tensor          // as clients see it, without the batch dimension
-	Reshape       []int64 // what the graph wants instead of Shape; nil: the same
+	model.Tensor          // for clients, without the batch dimension
+	Reshape       []int64 // the graph's shape if it differs from Shape, else nil
 	LabelFilename string  // outputs only
 	Optional      bool    // inputs only: requests may leave it out
 }
@@ -32,7 +32,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 			"is_non_linear_format_io": {read: d.mustBeFalse("only linear formats are supported")},
 		}
 
-		// Triton gives inputs and outputs different fields; a field of the other kind is an unknown one.
+		// Triton's inputs and outputs have different fields; a field of the other kind is unknown.
 		if what == "input" {
 			r["format"] = rule{read: d.readEnum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
 			r["allow_ragged_batch"] = rule{read: d.mustBeFalse("ragged batches are not supported")}
@@ -53,7 +53,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 			return err
 		}
 
-		// Clients name tensors, so two of one name could not be told apart.
+		// Clients address tensors by name, so names must differ.
 		for _, o := range *out {
 			if o.Name == t.Name {
 				return d.failAt(v, what+".name", "%q is there twice", t.Name)
@@ -82,7 +82,7 @@ func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped boo
 	return nil
 }
 
-// countElements multiplies dims, stopping above elementsMax so that it cannot overflow.
+// countElements multiplies dims, and stops above elementsMax to avoid an overflow.
 func countElements(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
@@ -106,13 +106,13 @@ func (d *decoder) readDatatype(out *model.Datatype) func(value) error {
 			names = append(names, name)
 		}
 
-		// The error lists what is allowed, in an order that does not change from run to run.
+		// Sort the allowed values, so that the error is always the same.
 		slices.Sort(names)
 		return d.failAt(v, "data_type", "want one of %s", strings.Join(names, ", "))
 	}
 }
 
-// configDatatype is a datatype's name in config.pbtxt, where BYTES are a string.
+// configDatatype returns a datatype's name in config.pbtxt, which calls BYTES TYPE_STRING.
 func configDatatype(t model.Datatype) string {
 	if t == model.Bytes {
 		return "TYPE_STRING"
@@ -145,7 +145,7 @@ func (d *decoder) openDim(out *[]int64, field string) func(value) error {
 
 func (d *decoder) readReshape(out *[]int64, reshaped *bool, what string) func(value) error {
 	return func(v value) error {
-		// An empty shape is a reshape, too: to a scalar. Nil would say that there is none.
+		// An empty shape is a reshape to a scalar; nil would mean no reshape.
 		*reshaped, *out = true, []int64{}
 		return d.decodeFields(v.sub, what+".reshape", rules{
 			"shape": {read: d.readDim(out, what+".reshape.shape"), repeated: true},

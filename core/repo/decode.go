@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// rule says how a field is read. A nil read accepts the field and warns why it is not honoured.
+// rule defines how a field is read. A nil read accepts the field and warns why it has no effect.
 type rule struct {
 	read     func(value) error
 	why      string
@@ -18,7 +18,7 @@ type rule struct {
 
 type rules map[string]rule
 
-// decoder turns parsed messages into our structs; it makes every error carry its place.
+// decoder turns parsed messages into Go structs and gives every error its place.
 type decoder struct {
 	file     string
 	warnings *[]string
@@ -28,7 +28,7 @@ type decoder struct {
 // warningsMax bounds the warnings of one file.
 const warningsMax = 64
 
-// warnUnused notes a field that is read and not honoured, once.
+// warnUnused warns, once, about a field that has no effect.
 func (d *decoder) warnUnused(v value, field, why string) {
 	text := fmt.Sprintf("%s:%d:%d: %s: read but not honoured: %s", d.file, v.at.line, v.at.column, field, why)
 	if len(*d.warnings) < warningsMax && !slices.Contains(*d.warnings, text) {
@@ -36,7 +36,7 @@ func (d *decoder) warnUnused(v value, field, why string) {
 	}
 }
 
-// ignoredField is a field that Triton has and that is not honoured here, with the reason.
+// ignoredField returns the rule of a field of Triton's that has no effect here, with the reason.
 func (d *decoder) ignoredField(why string) rule { return rule{why: why, repeated: true} }
 
 func (d *decoder) failAt(v value, field, format string, args ...any) error {
@@ -48,8 +48,8 @@ func (d *decoder) failAt(v value, field, format string, args ...any) error {
 	return e
 }
 
-// decodeFields applies rules to a message's fields. where is the message's own path for errors; parent is
-// given for nested messages, whose value may turn out to be a scalar.
+// decodeFields applies rules to a message's fields. where is the message's own path in errors. parent is given for
+// nested messages, whose value may turn out to be a scalar.
 func (d *decoder) decodeFields(m *message, where string, known rules, parent ...value) error {
 	if m == nil {
 		return d.failAt(parent[0], where, "want a message in braces")
@@ -71,7 +71,7 @@ func (d *decoder) decodeFields(m *message, where string, known rules, parent ...
 			return d.failAt(value{at: f.at}, path, "is there twice; want it once")
 		}
 
-		// A field that is not honoured is named once, however often it stands there.
+		// Warn once about a field without effect, however often it occurs.
 		if r.read == nil {
 			if !seen[f.name] {
 				d.warnUnused(value{at: f.at}, path, r.why)
@@ -88,7 +88,7 @@ func (d *decoder) decodeFields(m *message, where string, known rules, parent ...
 	return nil
 }
 
-// nameField gives an error its field's path where the reader did not know it.
+// nameField adds the field's path to an error whose reader did not know it.
 func nameField(err error, path string) error {
 	if e, ok := err.(*SyntaxError); ok && e.Field == "" {
 		e.Field = path
@@ -115,7 +115,7 @@ func (d *decoder) readText(out *string) func(value) error {
 	}
 }
 
-// fileName reads a name that must stay within its directory.
+// fileName returns a reader of a file name that must stay within its directory.
 func (d *decoder) fileName(out *string) func(value) error {
 	return func(v value) error {
 		if err := d.readText(out)(v); err != nil {
@@ -128,9 +128,9 @@ func (d *decoder) fileName(out *string) func(value) error {
 	}
 }
 
-// int64 reads an integer: decimal, octal with a leading 0, or hexadecimal with 0x.
+// int64 parses an integer: decimal, octal with a leading 0, or hexadecimal with 0x.
 func (d *decoder) int64(v value) (int64, error) {
-	// Go reads underscores in numbers, text protobuf does not.
+	// Go accepts underscores in numbers, text protobuf does not.
 	if v.sub != nil || v.kind != tokenNumber || strings.Contains(v.text, "_") {
 		return 0, strconv.ErrSyntax
 	}
@@ -190,7 +190,7 @@ func (d *decoder) refuseField(why string) func(value) error {
 	return func(v value) error { return d.failAt(v, "", "%s", why) }
 }
 
-// parseFloat reads a decimal number; text protobuf's trailing f and inf or nan are refused.
+// parseFloat parses a decimal number. It refuses text protobuf's trailing f, and inf and nan.
 func parseFloat(s string) (float64, error) {
 	if strings.ContainsAny(s, "_xXnN") {
 		return 0, strconv.ErrSyntax

@@ -10,9 +10,9 @@ import (
 // platformEnsemble is Triton's name for a model that is a graph of others.
 const platformEnsemble = "ensemble"
 
-// ParseEnsemble reads a config.pbtxt with ensemble_scheduling as an application: each step is a stage, named by its model. A
-// dimension of -1 is what the models say. The latency is the parameter slo_ms, else DefaultSLO. Errors are *SyntaxError,
-// or name the stage and the field.
+// ParseEnsemble parses a config.pbtxt with ensemble_scheduling as an application. Each step is a stage, named after
+// its model. The models determine dimensions of -1. The latency is the parameter slo_ms, else DefaultSLO. Errors are
+// *SyntaxError, or name the stage and the field.
 func ParseEnsemble(file, name string, text []byte) (app.Application, error) {
 	root, err := parseText(file, text)
 	if err != nil {
@@ -54,7 +54,7 @@ func ParseEnsemble(file, name string, text []byte) (app.Application, error) {
 		return app.Application{}, err
 	}
 
-	// What clients are told of an ensemble's tensors must hold, so outputs are compared with the models'.
+	// The declared tensors are announced to clients, so outputs are compared with the models'.
 	for _, t := range c.Inputs {
 		e.app.Inputs = append(e.app.Inputs, app.Tensor{Tensor: t.Tensor})
 	}
@@ -67,7 +67,7 @@ func ParseEnsemble(file, name string, text []byte) (app.Application, error) {
 	return e.app, nil
 }
 
-// ensemble is one ParseEnsemble under way.
+// ensemble is the state of one ParseEnsemble.
 type ensemble struct {
 	decoder
 	app app.Application
@@ -102,7 +102,7 @@ func (e *ensemble) readStep(v value) error {
 		s.Version = fmt.Sprint(version)
 	}
 
-	// Two steps may ask the same model.
+	// Two steps may ask the same model, so number the names.
 	s.Name = s.Model
 	for n := 2; slices.ContainsFunc(e.app.Stages, func(o app.Stage) bool { return o.Name == s.Name }); n++ {
 		s.Name = fmt.Sprintf("%s:%d", s.Model, n)
@@ -111,7 +111,8 @@ func (e *ensemble) readStep(v value) error {
 	return nil
 }
 
-// readFlow reads an entry of an input_map or output_map: the key is the model's tensor, the value the ensemble's.
+// readFlow returns a reader of input_map or output_map entries: the key is the model's tensor, the value the
+// ensemble's.
 func (e *ensemble) readFlow(out *[]app.Flow) func(value) error {
 	return func(v value) error {
 		if len(*out) == tensorsMax {
@@ -124,7 +125,7 @@ func (e *ensemble) readFlow(out *[]app.Flow) func(value) error {
 	}
 }
 
-// enumText reads a text that must be one of some; the empty one is always allowed.
+// enumText returns a reader of one of the allowed texts. Empty text is always allowed.
 func (d *decoder) enumText(out *string, allowed ...string) func(value) error {
 	return func(v value) error {
 		if err := d.readText(out)(v); err != nil {

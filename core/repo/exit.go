@@ -10,19 +10,20 @@ import (
 	"strconv"
 )
 
-// An early exit is a model that has a configuration and no file: it runs the beginning of another model's file, its
-// parent's, up to a head of its own (AdaInf §2.2; docs/decisions/0215). Its versions are the parent's.
+// An early exit is a model with a configuration and no file of its own. It runs the beginning of another model's
+// file, its parent's, up to its own head (AdaInf §2.2; docs/decisions/0215). Its versions are the parent's.
 
-// ExitsMax bounds parameter exit_stage.
+// ExitsMax is the largest exit_stage.
 const ExitsMax = 16
 
 const (
-	// LearnedFile says in a version's directory that a learner wrote the version, and how its exits were judged.
+	// LearnedFile is the file in a version's directory that marks it as written by a learner, with the measured
+	// accuracy of its exits.
 	LearnedFile     = "learned.json"
 	learnedBytesMax = 1 << 16
 )
 
-// readExit reads what says that a model is an early exit of another one.
+// readExit reads the parameters of an early exit.
 func (d *decoder) readExit(c *Config, params map[string]value) error {
 	of, named := params["exit_of"]
 	stage, staged := params["exit_stage"]
@@ -45,7 +46,7 @@ func (d *decoder) readExit(c *Config, params map[string]value) error {
 	return nil
 }
 
-// parent is whose file a model runs: its own, or that of the model that it is an exit of.
+// parent is the model whose file a model runs: itself, or for an exit its parent.
 type parent struct {
 	dir    string
 	config *Config
@@ -65,7 +66,7 @@ func openParent(dir string, c *Config, o Options) (parent, error) {
 		return fail("no such model in %s: an exit lies beside the model that it is an exit of", filepath.Dir(dir))
 	}
 
-	// What a client has put in the place of the exit's configuration is not the parent's.
+	// Options.Config replaces the exit's configuration, not the parent's.
 	o.Config = ""
 	var err error
 	if p.config, err = readConfig(filepath.Join(p.dir, "config.pbtxt"), o); err != nil {
@@ -96,10 +97,10 @@ func sameTensor(a, b TensorConfig) bool {
 	return a.Name == b.Name && a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.graphShape(), b.graphShape())
 }
 
-// exitParent returns the directory of the model that the one in dir is an exit of; empty where it is none, or cannot be
+// exitParent returns the directory of the parent of the model in dir; empty if the model is no exit or cannot be
 // read.
 func exitParent(dir string) string {
-	// The exit's own directories hold profiles, which have no file of a model beside them.
+	// An exit's own directories hold only profiles, so look into its configuration.
 	text, err := readLimited(filepath.Join(dir, "config.pbtxt"), configBytesMax)
 	if err != nil || isEnsemble(text) {
 		return ""
@@ -111,21 +112,21 @@ func exitParent(dir string) string {
 	return filepath.Join(filepath.Dir(dir), c.ExitOf)
 }
 
-// Learned is what LearnedFile holds.
+// Learned is the content of LearnedFile.
 type Learned struct {
-	From int `json:"from"` // the version that was trained on
-	// ExitGaps are by how much the accuracy of each exit is below that of the whole model, on the samples that they were
-	// judged by before the version served.
+	From int `json:"from"` // the version on which training started
+	// ExitGaps are the differences between the whole model's accuracy and that of each exit, on the samples with
+	// which they were judged before the version served.
 	ExitGaps []float64 `json:"exit_gaps,omitempty"`
 }
 
-// readJudged reads the accuracy of an exit of a learnt version: its trunk is another one than that which the configuration
-// was written for.
+// readJudged sets the accuracy of an exit of a learnt version, whose trunk differs from the one that the
+// configuration describes.
 func (m *Model) readJudged(of parent) error {
 	path := filepath.Join(of.dir, m.Version, LearnedFile)
 	text, err := readLimited(path, learnedBytesMax)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // a version that people put there, for which the configuration speaks
+		return nil // not a learnt version: the configuration's accuracy holds
 	}
 
 	var l Learned
@@ -139,14 +140,14 @@ func (m *Model) readJudged(of parent) error {
 		return fmt.Errorf("%s: exit_gaps: %d of them, none for exit %d: it was not judged after its model learnt", path, len(l.ExitGaps), m.ExitStage)
 	}
 
-	// The level is the configuration's, which the other variants of the family are measured by; the gap is what was judged.
+	// Apply the judged gap to the configuration's accuracy, the scale of the family's other variants.
 	if gap := l.ExitGaps[m.ExitStage-1]; of.config.Accuracy > 0 && gap >= -1 && gap <= 1 {
 		m.Accuracy = min(1, max(1e-4, of.config.Accuracy-gap))
 	}
 	return nil
 }
 
-// ExitsOf returns the names of the models in the repository at dir that are exits of a model, by stage.
+// ExitsOf returns the names of a model's exits in the repository at dir, by stage.
 func ExitsOf(dir, name string) (exits []string, err error) {
 	names, err := Names([]string{dir})
 	if err != nil {

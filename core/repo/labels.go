@@ -19,7 +19,7 @@ func (m *Model) Labels(output string) []string {
 	return nil
 }
 
-// readLabels reads the label file of every output that names one: a class per line.
+// readLabels reads the label file of every output that names one, with one class per line.
 func readLabels(dir string, c *Config) error {
 	for i := range c.Outputs {
 		o := &c.Outputs[i]
@@ -38,16 +38,15 @@ func readLabels(dir string, c *Config) error {
 	return nil
 }
 
-// splitLabels returns the lines of a label file. Frontends are told of all of them, so that they must be
-// what a message can carry.
+// splitLabels returns the lines of a label file. They must fit into a message, since frontends receive all of them.
 func splitLabels(text string) ([]string, error) {
-	// Editors end files with a newline, and some end lines with two bytes; neither makes a label.
+	// Editors end files with a newline, and some end lines with two bytes; neither is part of a label.
 	labels := strings.Split(strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
 	if len(labels) > model.LabelsMax {
 		return nil, fmt.Errorf("%d labels: want at most %d", len(labels), model.LabelsMax)
 	}
 
-	// Labels go into messages to every frontend, which refuse what is not UTF-8 or too long.
+	// Frontends refuse messages with labels that are not UTF-8 or too long.
 	for i, label := range labels {
 		switch {
 		case !utf8.ValidString(label):

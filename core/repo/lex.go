@@ -11,7 +11,7 @@ type tokenKind uint8
 const (
 	tokenEnd tokenKind = iota
 	tokenName
-	tokenNumber // sign included, as written
+	tokenNumber // with its sign, as written
 	tokenString // unquoted
 	tokenSymbol // one of : { } < > [ ] , ;
 )
@@ -22,7 +22,7 @@ type token struct {
 	at   pos
 }
 
-// isSymbol says whether t is the given symbol; a string or name of the same text is not.
+// isSymbol reports whether t is the given symbol, not a string or name with the same text.
 func (t token) isSymbol(symbol string) bool { return t.kind == tokenSymbol && t.text == symbol }
 
 func (t token) showText() string {
@@ -35,7 +35,7 @@ func (t token) showText() string {
 	return fmt.Sprintf("'%s'", shortenText(t.text))
 }
 
-// lexer cuts text protobuf into tokens and knows where it is.
+// lexer splits text protobuf into tokens and tracks its position.
 type lexer struct {
 	file string
 	text []byte
@@ -118,13 +118,12 @@ func (l *lexer) takeWhile(ok func(byte) bool) string {
 	return string(l.text[start:l.i])
 }
 
-// readNumber reads digits, letters and dots together and, after an exponent, its sign; the decoder of
-// the field judges what it means.
+// readNumber reads digits, letters and dots, and the sign of an exponent. The decoder of the field validates them.
 func (l *lexer) readNumber(at pos, sign string) (token, error) {
 	start := l.i
 	for l.i < len(l.text) {
 		c := l.text[l.i]
-		// In 0x1e-3 the e is a digit, and the minus is no part of the number.
+		// In 0x1e-3 the e is a digit, and the minus is not part of the number.
 		exponent := (c == '-' || c == '+') && l.i > start && (l.text[l.i-1] == 'e' || l.text[l.i-1] == 'E') && !isHex(l.text[start:l.i])
 		if !isNameByte(c) && c != '.' && !exponent {
 			break
@@ -144,7 +143,7 @@ func (l *lexer) readQuoted(at pos, quote byte) (token, error) {
 
 	var out []byte
 	for {
-		// Text protobuf has no strings over several lines, so an open quote is found on its own line.
+		// Text protobuf has no multi-line strings, so report an open quote on its own line.
 		if l.i >= len(l.text) || l.peekByte() == '\n' {
 			return token{}, l.failAt(at, "the string is not closed before the end of its line")
 		}
@@ -166,7 +165,7 @@ func (l *lexer) readQuoted(at pos, quote byte) (token, error) {
 	}
 }
 
-// readEscape reads what follows a backslash.
+// readEscape reads the characters after a backslash.
 func (l *lexer) readEscape() ([]byte, error) {
 	at, c := l.at, l.peekByte()
 	if l.i >= len(l.text) {
@@ -193,11 +192,11 @@ func (l *lexer) readEscape() ([]byte, error) {
 	return []byte{b}, nil
 }
 
-// readCodepoint reads up to digits digits of the base and yields a byte, or UTF-8 where unicode.
+// readCodepoint reads up to digits digits of the base and returns a byte, or UTF-8 if unicode is set.
 func (l *lexer) readCodepoint(at pos, digits, base int, unicode bool) ([]byte, error) {
 	start := l.i
 	for l.i < len(l.text) && l.i-start < digits {
-		// One digit at a time: an octal or hexadecimal escape may be shorter than its most digits.
+		// Read digit by digit: an octal or hexadecimal escape may be shorter than digits.
 		if _, err := strconv.ParseUint(string(l.text[l.i]), base, 8); err != nil {
 			break
 		}
@@ -230,5 +229,5 @@ func isSymbol(c byte) bool {
 	return false
 }
 
-// isHex says whether a number's text so far is hexadecimal, where e is a digit.
+// isHex reports whether the beginning of a number is hexadecimal, so that e is a digit.
 func isHex(s []byte) bool { return len(s) > 1 && s[0] == '0' && s[1]|0x20 == 'x' }

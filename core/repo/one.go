@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// ErrNotFound is wrapped by OpenModel for a model that no repository has.
+// ErrNotFound is wrapped by OpenModel if no repository has the model.
 var ErrNotFound = errors.New("no such model")
 
-// OpenModel reads one model, the versions that its policy serves, from the repositories in dirs. Others are not read.
+// OpenModel reads only one model, with the versions that its policy serves, from the repositories in dirs.
 func OpenModel(dirs []string, name string, o Options) ([]Model, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 
-	// The same rule as for whole repositories: a model that is in two of them is served from neither.
+	// As in OpenAll, a model in two repositories is not served.
 	var found []string
 	for _, dir := range dirs {
 		if path := filepath.Join(dir, name); isModel(path) {
@@ -37,7 +37,7 @@ func OpenModel(dirs []string, name string, o Options) ([]Model, error) {
 	return nil, fmt.Errorf("model %q: is in %s; want it in one repository", name, strings.Join(found, " and in "))
 }
 
-// Names returns the names of the models that the repositories in dirs have, good or bad, sorted. It reads no file.
+// Names returns the sorted names of the models in the repositories in dirs, good and bad. It reads no file.
 func Names(dirs []string) ([]string, error) {
 	var all []string
 	for _, dir := range dirs {
@@ -47,7 +47,7 @@ func Names(dirs []string) ([]string, error) {
 		}
 		for _, e := range entries {
 			if hasFile(filepath.Join(dir, e.Name()), applicationFile) {
-				continue // it is no backend's
+				continue // an application, which no backend serves
 			}
 			if !strings.HasPrefix(e.Name(), ".") && isModel(filepath.Join(dir, e.Name())) {
 				all = append(all, e.Name())
@@ -58,7 +58,8 @@ func Names(dirs []string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// isModel tells whether a directory is a model's: it has a configuration or a version, or is an application's.
+// isModel reports whether a directory is a model's or an application's: it has a configuration, a version or an
+// application.yaml.
 func isModel(path string) bool {
 	if !isDir(path) {
 		return false
@@ -66,12 +67,12 @@ func isModel(path string) bool {
 	return hasFile(path, "config.pbtxt", applicationFile) || hasVersions(path)
 }
 
-// Stamp is a sum over the names, sizes and times of a model's files: it changes when a file does. Stored profiles, which
-// a backend may write itself, do not count.
+// Stamp is a checksum of the names, sizes and times of a model's files: it changes when a file does. It excludes
+// stored profiles, which a backend may write itself.
 type Stamp uint64
 
-// Scan returns the stamp of every model in the repositories in dirs. Of a model without versions of its own it reads the
-// configuration: an exit changes with the model that it is an exit of.
+// Scan returns the stamp of every model in the repositories in dirs. The stamp of a model without versions includes
+// its parent's, which its configuration names: an exit changes with its parent.
 func Scan(dirs []string) (map[string]Stamp, error) {
 	names, err := Names(dirs)
 	if err != nil {
@@ -93,8 +94,8 @@ func Scan(dirs []string) (map[string]Stamp, error) {
 	return all, nil
 }
 
-// stampOf sums up the files below a model's directory; version leaves out the directories of other versions. A file
-// that goes away meanwhile does not count.
+// stampOf computes the stamp of a model's directory. Unless version is empty, it skips the directories of other
+// versions. It ignores files that disappear meanwhile.
 func stampOf(dir, version string) Stamp {
 	h := fnv.New64a()
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -102,16 +103,15 @@ func stampOf(dir, version string) Stamp {
 			return nil
 		}
 		if e.IsDir() {
-			// Versions do not touch each other: a new one must not look like a change of those that are
-			// loaded.
+			// A new version must not look like a change of the loaded versions.
 			if version != "" && path != dir && filepath.Dir(path) == dir && e.Name() != version && isVersion(e.Name()) {
 				return fs.SkipDir
 			}
 			return nil
 		}
 
-		// A link's own size never changes; what it leads to does.
-		info, err := os.Stat(path) // what a link leads to
+		// Follow links: a link's own size never changes, its target's may.
+		info, err := os.Stat(path) // of a link's target
 		if err == nil && e.Name() != profileFile {
 			fmt.Fprintln(h, path, info.Size(), info.ModTime().UnixNano())
 		}

@@ -24,14 +24,14 @@ const (
 	profileFormat   = 1
 )
 
-// Profile is ℓ(b) of one model version as measured on one kind of host.
+// Profile is ℓ(b) of one model version, measured on one kind of host.
 type Profile struct {
-	Host        string          `json:"host"`        // the host kind, the key: for example "cpu/Xeon-8375C/ort-1.27.0"
+	Host        string          `json:"host"`        // the host kind, which is the key, such as "cpu/Xeon-8375C/ort-1.27.0"
 	Description string          `json:"description"` // for people: processor or GPU, threads, library versions
 	TableNS     []time.Duration `json:"table_ns"`    // in ns; TableNS[b-1] = ℓ(b)
 	AlphaNS     float64         `json:"alpha_ns"`    // fitted ns per request
 	BetaNS      float64         `json:"beta_ns"`     // fitted ns per batch
-	R2          float64         `json:"r2"`          // of the fit, 1 is perfect
+	R2          float64         `json:"r2"`          // of the fit; 1 is perfect
 	Repeats     int             `json:"repeats"`     // measurements per batch size
 	Measured    string          `json:"measured"`    // RFC 3339
 }
@@ -42,7 +42,8 @@ type profiles struct {
 	Profiles profileList `json:"profiles"`
 }
 
-// profileList is decoded one by one, so that a file of empty profiles does not take many times its bytes.
+// profileList is decoded element by element, so that a file of empty profiles does not take many times its size in
+// memory.
 type profileList []Profile
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -58,8 +59,7 @@ func (l *profileList) UnmarshalJSON(text []byte) error {
 	}
 
 	for dec.More() {
-		// Each entry is counted before it is decoded, so the bound holds for memory and not only for the
-		// result.
+		// Count each entry before decoding it, so that the limit also bounds the memory.
 		if len(*l) == hostsMax {
 			return fmt.Errorf("profiles: more than %d entries", hostsMax)
 		}
@@ -74,7 +74,7 @@ func (l *profileList) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Check says what is wrong with p, naming the field, the value and what is allowed.
+// Check returns an error that names an invalid field of p, its value and what is allowed.
 func (p Profile) Check() error {
 	switch {
 	case p.Host == "" || len(p.Host) > 256:
@@ -87,7 +87,7 @@ func (p Profile) Check() error {
 		return fmt.Errorf("table_ns: %w", err)
 	}
 
-	// JSON has no NaN, but a program that fills in a Profile may.
+	// JSON has no NaN, but a program that fills in a Profile may use it.
 	for i, v := range []float64{p.AlphaNS, p.BetaNS, p.R2} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("%s: %v: want a finite number", []string{"alpha_ns", "beta_ns", "r2"}[i], v)
@@ -96,7 +96,7 @@ func (p Profile) Check() error {
 	return nil
 }
 
-// readProfiles reads a profile.json; a file that is not there holds no profiles.
+// readProfiles reads a profile.json; a missing file holds no profiles.
 func readProfiles(path string) ([]Profile, error) {
 	text, err := readLimited(path, profileBytesMax)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +111,7 @@ func readProfiles(path string) ([]Profile, error) {
 func parseProfiles(path string, text []byte) ([]Profile, error) {
 	var file profiles
 
-	// A misspelled field would otherwise read as a profile without it.
+	// Refuse unknown fields: a misspelt field would count as missing.
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&file); err != nil {
@@ -130,8 +130,8 @@ func parseProfiles(path string, text []byte) ([]Profile, error) {
 	return file.Profiles, nil
 }
 
-// SetProfile stores p beside m's version, replacing an earlier profile of the same host kind. The
-// file is replaced whole: after an error, such as a full disk, the old one is still there.
+// SetProfile stores p beside m's version and replaces an earlier profile of the same host kind. The file is replaced
+// atomically: after an error, such as a full disk, the old one remains.
 func (m *Model) SetProfile(p Profile) error {
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("profile of %s version %s: %w", m.Name, m.Version, err)
@@ -140,14 +140,14 @@ func (m *Model) SetProfile(p Profile) error {
 		return fmt.Errorf("profile of %s version %s: the model has no directory for this version", m.Name, m.Version)
 	}
 
-	// An exit has no directory for a version whose file is its parent's, until it has a profile.
+	// An exit has no directory for its parent's version until it has a profile.
 	if m.ExitStage > 0 {
 		if err := os.MkdirAll(m.VersionDir, 0o755); err != nil {
 			return fmt.Errorf("profile of %s version %s: %w", m.Name, m.Version, explainError(err))
 		}
 	}
 
-	// The file is read again: another process of the host may have stored a profile since.
+	// Read the file again: another process on the host may have stored a profile since.
 	path := filepath.Join(m.VersionDir, profileFile)
 	all, err := readProfiles(path)
 	if err != nil {
@@ -181,15 +181,15 @@ func (m *Model) Profile(host string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// WriteFile replaces a file whole: it writes beside it, syncs and renames. After an error the old
-// file is as it was and nothing is left over.
+// WriteFile replaces a file atomically: it writes a temporary file, syncs it and renames it. After an error the old
+// file is unchanged and the temporary file is gone.
 func WriteFile(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, explainError(err))
 	}
 
-	// The file appears whole or not at all: it is written beside its place and then renamed.
+	// Write to a temporary file and rename it, so that the file appears complete or not at all.
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -204,7 +204,7 @@ func WriteFile(path string, content []byte) (err error) {
 	if err = f.Chmod(0o644); err != nil {
 		return err
 	}
-	// The bytes reach the disk before the name does: a crash must not leave an empty file under it.
+	// Sync the content before the rename: a crash must not leave an empty file under the name.
 	if err = f.Sync(); err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func WriteFile(path string, content []byte) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// explainError adds what to do about a full disk.
+// explainError adds advice about a full disk.
 func explainError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("the disk is full, free some space: %w", err)
@@ -235,7 +235,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 
-	// One byte more than the limit tells a file that is too long from one that fits.
+	// Reading one byte more than the limit reveals a file that is too long.
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)

@@ -21,16 +21,16 @@ const (
 	nameMax       = 128     // bytes of a model's name
 )
 
-// Repository is what Open found. Immutable, except for Model.SetProfile.
+// Repository is the content of a repository as read. It is immutable, except for Model.SetProfile.
 type Repository struct {
 	Dir    string
 	Models []Model // by name, then by version, oldest first
 	Errors []ModelError
-	// Applications are what directories with an application.yaml or an ensemble hold, by name. Graphs joins them with the models.
+	// Applications are the applications and ensembles of the repository, by name. Graphs joins them with the models.
 	Applications []app.Application
 }
 
-// ModelError is a model that was left out and why.
+// ModelError is the reason why a model was left out.
 type ModelError struct {
 	Model string
 	Err   error
@@ -55,17 +55,17 @@ type Model struct {
 	ONNXPath   string // "" for an emulated model
 	VersionDir string // <dir>/<model>/<version>; "" for an emulated model without one
 	Profiles   []Profile
-	BytesMax   int      // room for a row's BYTES elements, with their lengths; 0: DefaultBytesMax
-	Samples    []Sample // of model_warmup, to warm up and to measure with
-	Config     *Config  // all that was read, shared between versions
-	Accuracy   float64  // Config's, or of an exit of a learnt version what it was judged to be; 0: not known
-	ExitStage  int      // which exit it is of the model that ONNXPath holds, from 1; 0: that model itself
+	BytesMax   int      // space for a row's BYTES elements with their lengths; 0: DefaultBytesMax
+	Samples    []Sample // of model_warmup, for warm-up and measurements
+	Config     *Config  // the whole configuration, shared between versions
+	Accuracy   float64  // Config's; for an exit of a learnt version, the judged one; 0: unknown
+	ExitStage  int      // the number of the exit in the model in ONNXPath, from 1; 0: that model itself
 	Stamp      Stamp    // of its files when it was read
-	Whole      *Model   // the model of which this is a shape class; nil: it is none
-	Standard   bool     // the class stands for Whole itself: what clients are told is Whole's
+	Whole      *Model   // the model of which this is a shape class; nil: no shape class
+	Standard   bool     // the class stands for Whole itself: clients see Whole's description
 }
 
-// Table returns an emulated model's ℓ(1)…ℓ(BatchMax) in ns, nil for a real one.
+// Table returns an emulated model's ℓ(1)…ℓ(BatchMax) in ns; nil for a real model.
 func (m *Model) Table() []time.Duration {
 	if m.Platform != PlatformEmulated {
 		return nil
@@ -78,10 +78,10 @@ func (m *Model) Table() []time.Duration {
 	return t
 }
 
-// GraphInput returns the shape that the graph wants for Inputs[i], without the batch dimension.
+// GraphInput returns the graph's shape of Inputs[i], without the batch dimension.
 func (m *Model) GraphInput(i int) []int64 { return m.Config.Inputs[i].graphShape() }
 
-// GraphOutput returns the shape that the graph yields for Outputs[i], without the batch dimension.
+// GraphOutput returns the graph's shape of Outputs[i], without the batch dimension.
 func (m *Model) GraphOutput(i int) []int64 { return m.Config.Outputs[i].graphShape() }
 
 func (t TensorConfig) graphShape() []int64 {
@@ -91,7 +91,7 @@ func (t TensorConfig) graphShape() []int64 {
 	return t.Shape
 }
 
-// Info describes m to frontends. ID and Ready are the scheduler's to fill in.
+// Info describes m to frontends. The scheduler sets ID and Ready.
 func (m *Model) Info() model.Info {
 	if m.Standard {
 		return m.Whole.Info()
@@ -107,7 +107,7 @@ func (m *Model) Info() model.Info {
 	return i
 }
 
-// SameTensors tells whether clients and graph see the inputs and outputs of o as those of m.
+// SameTensors reports whether m and o have the same inputs and outputs, for clients and for the graph.
 func (m *Model) SameTensors(o *Model) bool {
 	same := func(x, y model.Tensor) bool {
 		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
@@ -115,7 +115,7 @@ func (m *Model) SameTensors(o *Model) bool {
 	return m.Platform == o.Platform && m.Batched == o.Batched && slices.EqualFunc(m.Inputs, o.Inputs, same) && slices.EqualFunc(m.Outputs, o.Outputs, same)
 }
 
-// SameSettings tells whether the configurations of m and o say the same, the class names among it.
+// SameSettings reports whether m and o have the same configuration, including class names.
 func (m *Model) SameSettings(o *Model) bool {
 	switch {
 	case m.Config == nil || o.Config == nil:
@@ -126,8 +126,8 @@ func (m *Model) SameSettings(o *Model) bool {
 	return slices.EqualFunc(m.Outputs, o.Outputs, func(x, y model.Tensor) bool { return slices.Equal(x.Labels, y.Labels) })
 }
 
-// Open reads the repository in dir, whose models are described in full. It fails only if dir itself cannot be read; what
-// is wrong with single models is in Errors.
+// Open reads the repository in dir, whose models must be described in full. It fails only if dir itself cannot be
+// read; errors of single models are in Errors.
 func Open(dir string) (*Repository, error) { return OpenWith(dir, Options{}) }
 
 // OpenWith is Open with options.
@@ -144,7 +144,7 @@ func OpenWith(dir string, o Options) (*Repository, error) {
 			continue // something else, such as test data
 		}
 
-		// Good and bad ones count alike: a directory that was given by mistake may hold any number of others.
+		// Count bad models, too: a directory given by mistake may hold any number of directories.
 		if len(r.Models)+len(r.Errors)+len(r.Applications) >= modelsMax {
 			return nil, fmt.Errorf("open model repository: %s has more than %d models", dir, modelsMax)
 		}
@@ -177,7 +177,7 @@ func (r *Repository) Find(name, version string) (*Model, error) {
 	for i := range r.Models {
 		if m := &r.Models[i]; m.Name == name {
 			versions = append(versions, m.Version)
-			// Versions stand oldest first, so the last match is the newest.
+			// Versions are sorted oldest first, so the last match is the newest.
 			if version == "" || m.Version == version {
 				found = m
 			}
@@ -216,7 +216,7 @@ func openModel(dir, name string, o Options) ([]Model, error) {
 		return nil, fmt.Errorf("%s: name: %q: want the directory's name %q, or none", path, c.Name, name)
 	}
 
-	// Labels, samples and versions are read only once the checksums hold.
+	// Verify the checksums before reading labels, samples and versions.
 	if err := checkSums(dir, c.Agents); err != nil {
 		return nil, err
 	}
@@ -252,7 +252,8 @@ func openModel(dir, name string, o Options) ([]Model, error) {
 	return models, nil
 }
 
-// readConfig reads a config.pbtxt, or what the graph says where there is none and the options allow it.
+// readConfig reads a config.pbtxt. If it is missing and the options allow it, readConfig uses the graph's
+// description.
 func readConfig(path string, o Options) (*Config, error) {
 	text, err := readLimited(path, configBytesMax)
 	if o.Config != "" {
@@ -266,14 +267,14 @@ func readConfig(path string, o Options) (*Config, error) {
 		return ParseConfig(path, text)
 	}
 
-	// With a graph to ask, a missing configuration is no error; one that cannot be read is.
+	// With a graph, a missing configuration is no error, but an unreadable one is.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return parseConfig(path, text, func(c *Config, batchSaid bool) error { return c.completeFromFile(filepath.Dir(path), batchSaid, o) })
 }
 
-// checkName keeps names to what is safe in URLs, metrics and paths.
+// checkName restricts names to characters that are safe in URLs, metrics and paths.
 func checkName(name string) error {
 	bad := strings.IndexFunc(name, func(r rune) bool {
 		return !(r < 0x80 && (isNameByte(byte(r)) || r == '-' || r == '.'))

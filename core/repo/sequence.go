@@ -11,10 +11,10 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// sequenceIdle is max_sequence_idle_microseconds where it is left out or 0, as in Triton.
+// sequenceIdle is the default of max_sequence_idle_microseconds, as in Triton.
 const sequenceIdle = time.Second
 
-// sequenceConfig is sequence_batching as it was read.
+// sequenceConfig is sequence_batching as read.
 type sequenceConfig struct {
 	idle     int // µs
 	controls []model.Control
@@ -50,8 +50,8 @@ func (d *decoder) sequenceBatching(out **sequenceConfig) func(value) error {
 	}
 }
 
-// sequenceStrategy reads direct or oldest. Both are honoured in what they promise, one step of a sequence after the other; how Triton fills
-// its batches is not.
+// sequenceStrategy returns a reader of direct or oldest. Both are honoured in their promise: one step of a sequence
+// after the other. Triton's way of filling batches is not.
 func (d *decoder) sequenceStrategy(name string, fields ...string) func(value) error {
 	return func(v value) error {
 		known := rules{}
@@ -62,7 +62,7 @@ func (d *decoder) sequenceStrategy(name string, fields ...string) func(value) er
 	}
 }
 
-// controlKinds are those of Triton's ModelSequenceBatching.Control.
+// controlKinds are the control kinds of Triton's ModelSequenceBatching.Control.
 var controlKinds = map[string]model.ControlKind{
 	"CONTROL_SEQUENCE_START": model.ControlStart, "CONTROL_SEQUENCE_END": model.ControlEnd,
 	"CONTROL_SEQUENCE_READY": model.ControlReady, "CONTROL_SEQUENCE_CORRID": model.ControlID,
@@ -96,7 +96,7 @@ func (d *decoder) controlInput(s *sequenceConfig) func(value) error {
 	}
 }
 
-// readControl reads what a control's tensor is and which values say no and yes.
+// readControl returns a reader of a control's tensor and of its values for false and true.
 func (d *decoder) readControl(c *model.Control, t *TensorConfig) func(value) error {
 	return func(v value) error {
 		var kind string
@@ -113,13 +113,13 @@ func (d *decoder) readControl(c *model.Control, t *TensorConfig) func(value) err
 			return err
 		}
 
-		// A control without a kind is START in the protocol's numbering.
+		// START is 0 in the protocol, so a control without a kind is START.
 		if kind == "" {
 			kind = "CONTROL_SEQUENCE_START"
 		}
 		c.Kind = controlKinds[kind]
 
-		// The values' own datatype is the tensor's; of several lists the sizes differ or there are too many.
+		// The values' datatype is the tensor's. Several lists conflict in size or are too many.
 		var values [][]byte
 		for _, n := range whole {
 			t.Datatype, values = model.Int32, append(values, binary.LittleEndian.AppendUint32(nil, uint32(int32(n))))
@@ -182,7 +182,7 @@ func (d *decoder) sequenceState(s *sequenceConfig) func(value) error {
 			return err
 		}
 
-		// The output has the same form, so one description does for both.
+		// The output has the same form, so one description serves both.
 		x.tensor.Name = x.Input
 		in := &x.initial
 		switch {
@@ -218,7 +218,7 @@ func (d *decoder) initialState(x *stateConfig) func(value) error {
 			return err
 		}
 
-		// Neither would be zeros in silence, and both a contradiction.
+		// A state needs exactly one of zeros and a file.
 		if zero == (in.file != "") {
 			return d.failAt(value{at: v.at}, "sequence_batching.state.initial_state", "%q: want one of zero_data and data_file", in.name)
 		}
@@ -227,8 +227,8 @@ func (d *decoder) initialState(x *stateConfig) func(value) error {
 	}
 }
 
-// settleSequence puts the tensors of sequence_batching behind those that clients give and see. Where the graph has told of the model's
-// tensors they are among them.
+// settleSequence appends the tensors of sequence_batching to those of clients. If the tensors come from the graph, it
+// moves them there.
 func (d *decoder) settleSequence(root *message, c *Config, s *sequenceConfig) error {
 	v, _ := root.findField("sequence_batching")
 	if s == nil {
@@ -243,7 +243,7 @@ func (d *decoder) settleSequence(root *message, c *Config, s *sequenceConfig) er
 	}
 	c.Sequence = &model.Sequence{Idle: int64(s.idle) * int64(time.Microsecond), Controls: s.controls}
 
-	// Controls come first, then states: whoever puts a step together counts on this order.
+	// Controls come before states: the code that assembles a step relies on this order.
 	inputs := s.inputs
 	var outputs []TensorConfig
 	for _, x := range s.states {
@@ -255,7 +255,7 @@ func (d *decoder) settleSequence(root *message, c *Config, s *sequenceConfig) er
 		c.initial = append(c.initial, x.initial.file)
 	}
 
-	// Whatever the file names itself would be there twice.
+	// A tensor that the file also names itself would exist twice.
 	for _, list := range []struct {
 		what   string
 		told   bool
@@ -287,7 +287,7 @@ func tensorsOf(list []TensorConfig) (all []model.Tensor) {
 	return all
 }
 
-// readInitialStates reads the data files of initial states, which lie below dir/initial_state.
+// readInitialStates reads the data files of initial states, below dir/initial_state.
 func (c *Config) readInitialStates(dir string) error {
 	for i, file := range c.initial {
 		if file == "" {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Limits on what a config.pbtxt can make us hold.
+// Limits on the memory that a config.pbtxt can take.
 const (
 	configBytesMax = 1 << 20
 	nestingMax     = 32
-	fieldsMax      = 1 << 13 // values, of all messages together
+	fieldsMax      = 1 << 13 // values, over all messages
 )
 
-// pos is a place in a text file, both counted from 1; columns count bytes.
+// pos is a position in a text file. Lines and columns count from 1; columns count bytes.
 type pos struct{ line, column int }
 
-// SyntaxError is a config.pbtxt that is not text protobuf, or holds a value that is not allowed.
+// SyntaxError reports that a config.pbtxt is not text protobuf, or that it holds a value that is not allowed.
 type SyntaxError struct {
 	File         string
 	Line, Column int // from 1; column in bytes
@@ -39,7 +39,7 @@ func (e *SyntaxError) Error() string {
 	return b.String()
 }
 
-// message is one parsed text-protobuf message: its fields in the order of the file.
+// message is one parsed text-protobuf message, with its fields in the order of the file.
 type message struct {
 	at     pos
 	fields []field
@@ -60,7 +60,7 @@ type value struct {
 	text string // a string's content, or a number or identifier as written
 }
 
-// showShort renders a value for an error, shortened.
+// showShort formats a value for an error, shortened.
 func (v value) showShort() string {
 	switch {
 	case v.sub != nil:
@@ -72,14 +72,14 @@ func (v value) showShort() string {
 }
 
 func shortenText(s string) string {
-	// Errors are logged and sent to clients, so a value of a megabyte must not be in them.
+	// Errors are logged and sent to clients, so they must not contain a value of a megabyte.
 	if len(s) > 60 {
 		return s[:60] + "…"
 	}
 	return s
 }
 
-// textParser turns tokens into messages. One use per file.
+// textParser turns the tokens of one file into messages.
 type textParser struct {
 	lex    lexer
 	tok    token
@@ -109,9 +109,9 @@ func (p *textParser) failAt(at pos, format string, args ...any) error {
 	return p.lex.failAt(at, format, args...)
 }
 
-// readMessage reads fields until the closing symbol, which it consumes; "" stands for the file's end.
+// readMessage reads fields up to and including the closing symbol; "" means the file's end.
 func (p *textParser) readMessage(at pos, closing string, depth int) (*message, error) {
-	// The parser calls itself for each level; without a bound a file of braces would exhaust the stack.
+	// The parser is recursive: without a limit, a file of braces would exhaust the stack.
 	if depth > nestingMax {
 		return nil, p.failAt(at, "messages nest deeper than %d", nestingMax)
 	}
@@ -167,7 +167,8 @@ func (p *textParser) readField(m *message, depth int) error {
 	return p.addField(m, field{name: name, at: at, value: v})
 }
 
-// addField appends a field to m. An empty message of two bytes takes a hundred times as much memory, so fields are counted.
+// addField appends a field to m. It counts fields, since an empty message of two bytes takes a hundred times as much
+// memory.
 func (p *textParser) addField(m *message, f field) error {
 	if p.fields++; p.fields > fieldsMax {
 		return p.failAt(f.at, "the file has more than %d fields", fieldsMax)
@@ -197,8 +198,7 @@ func (p *textParser) readList(m *message, name string, at pos, colon bool, depth
 			return err
 		}
 
-		// A list's elements are fields of one name, which is how repeated fields are written without brackets,
-		// too.
+		// A list's elements become fields of one name, the same as repeated fields without brackets.
 		if err := p.addField(m, field{name: name, at: at, value: v}); err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (p *textParser) readList(m *message, name string, at pos, colon bool, depth
 	return p.nextToken()
 }
 
-// readValue reads one scalar or message. Scalars need the colon, messages may go without.
+// readValue reads one scalar or message. Scalars need the colon, messages do not.
 func (p *textParser) readValue(name string, colon bool, depth int) (value, error) {
 	t := p.tok
 	if t.isSymbol("{") || t.isSymbol("<") {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// openVersion reads one version of a model; of is whose file it runs.
+// openVersion reads one version of a model. of is the model whose file it runs.
 func openVersion(dir, name string, version int64, c *Config, of parent) (Model, error) {
 	m := Model{Name: name, Version: strconv.FormatInt(version, 10), Platform: c.Platform, SLO: c.SLO,
 		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, BytesMax: c.BytesMax, Config: c, Accuracy: c.Accuracy, ExitStage: c.ExitStage}
@@ -23,7 +23,7 @@ func openVersion(dir, name string, version int64, c *Config, of parent) (Model, 
 	}
 
 	m.Stamp = stampOf(dir, m.Version)
-	if d := filepath.Join(dir, m.Version); isDir(d) || c.ExitOf != "" { // an exit's is made for its profile
+	if d := filepath.Join(dir, m.Version); isDir(d) || c.ExitOf != "" { // an exit's directory is created for its profile
 		m.VersionDir = d
 	}
 	if c.ExitOf != "" {
@@ -55,7 +55,7 @@ func chooseVersions(dir string, c *Config) ([]int64, error) {
 		return nil, err
 	}
 
-	// An emulated model runs no file, so it needs no directory for a version.
+	// An emulated model has no file, so it needs no directory for a version.
 	if len(all) == 0 && c.Platform == PlatformEmulated {
 		all = []int64{1}
 	}
@@ -97,7 +97,7 @@ func listVersions(dir string) ([]int64, error) {
 	return all, nil
 }
 
-// hasFile says whether one of some files may be there.
+// hasFile reports whether one of the files may exist.
 func hasFile(dir string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -105,7 +105,7 @@ func hasFile(dir string, names ...string) bool {
 	})
 }
 
-// isVersion tells whether a name is a version's: a positive integer, written without zeros in front.
+// isVersion reports whether a name is a version: a positive integer without leading zeros.
 func isVersion(name string) bool {
 	v, err := strconv.ParseInt(name, 10, 64)
 	return err == nil && v > 0 && strconv.FormatInt(v, 10) == name

@@ -11,13 +11,13 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Sample is one row of a model's inputs to warm it up and to measure it with.
+// Sample is one row of a model's inputs, for warm-up and measurements.
 type Sample struct {
 	Name  string // of the model_warmup entry
-	Class string // the shape class that its inputs belong to; empty: the model has none
-	Row   []byte // the inputs in their order, as a client sends them: BYTES elements with their lengths
-	Batch int    // rows of the batch to run it in, at least 1
-	Runs  int    // how often, at least 1
+	Class string // the shape class of its inputs; empty: the model has none
+	Row   []byte // the inputs in order, as a client sends them: BYTES elements with their lengths
+	Batch int    // rows of the batch, at least 1
+	Runs  int    // number of runs, at least 1
 }
 
 // Warmup is one model_warmup entry.
@@ -28,7 +28,7 @@ type Warmup struct {
 	Inputs []WarmupInput
 }
 
-// WarmupInput is where the content of one input comes from.
+// WarmupInput is the source of one input's content.
 type WarmupInput struct {
 	Name     string
 	Datatype model.Datatype
@@ -62,14 +62,14 @@ func (d *decoder) readWarmup(out *[]Warmup) func(value) error {
 	}
 }
 
-// warmupInput reads an entry of the map from input names to contents.
+// warmupInput returns a reader of entries in the map from input names to contents.
 func (d *decoder) warmupInput(out *[]WarmupInput) func(value) error {
 	return func(v value) error {
 		in := WarmupInput{at: value{at: v.at}}
 
 		chosen := 0
 
-		// Content is one of three fields; chosen counts those that are set.
+		// The content is one of three fields; chosen counts those that are set.
 		flag := func(on func()) func(value) error {
 			return func(v value) error {
 				switch v.text {
@@ -121,7 +121,7 @@ func (d *decoder) checkWarmups(root *message, c *Config) error {
 			return d.failAt(value{at: v.at}, "model_warmup.batch_size", "%d is above max_batch_size %d", w.Batch, c.BatchMax)
 		}
 
-		// A sample that does not fit the model would fail at every start, and only then.
+		// Check now: a sample that does not fit the model would fail at every start, and only then.
 		for _, in := range w.Inputs {
 			k := slices.IndexFunc(c.Inputs, func(t TensorConfig) bool { return t.Name == in.Name })
 			if k < 0 {
@@ -140,14 +140,14 @@ func (d *decoder) checkWarmups(root *message, c *Config) error {
 	return nil
 }
 
-// lacksInputs tells whether a sample leaves out an input that requests must give.
+// lacksInputs reports whether a sample omits a required input.
 func (c *Config) lacksInputs(w *Warmup) bool {
 	return slices.ContainsFunc(c.Inputs, func(t TensorConfig) bool {
 		return !t.Optional && !slices.ContainsFunc(w.Inputs, func(in WarmupInput) bool { return in.Name == t.Name })
 	})
 }
 
-// readSamples makes the rows of a model's model_warmup entries, with the data files below dir/warmup.
+// readSamples builds the rows of a model's model_warmup entries, with the data files below dir/warmup.
 func readSamples(dir string, c *Config) ([]Sample, error) {
 	random := rand.New(rand.NewPCG(1, 1)) // the same rows at every start
 	var all []Sample
@@ -159,13 +159,13 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 		}
 		s := Sample{Name: w.Name, Class: class, Batch: max(w.Batch, 1), Runs: max(w.Runs, 1)}
 
-		// The row holds the inputs in the model's order, whatever order the sample names them in.
+		// The row holds the inputs in the model's order, regardless of the sample's order.
 		for _, t := range c.Inputs {
 			k := slices.IndexFunc(w.Inputs, func(in WarmupInput) bool { return in.Name == t.Name })
 			if k < 0 && t.Optional {
 				continue
 			}
-			if k < 0 { // a sequence's own: checkWarmups has found the others
+			if k < 0 { // a tensor of a sequence: checkWarmups has found the others
 				s.Row = append(s.Row, make([]byte, t.RowBytes())...)
 				continue
 			}
@@ -182,7 +182,7 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 	return all, nil
 }
 
-// makeContent makes one row of an input.
+// makeContent builds one row of an input.
 func (in *WarmupInput) makeContent(dir string, t TensorConfig, random *rand.Rand) ([]byte, error) {
 	n, size := int(countElements(in.Shape)), t.Datatype.Size()
 	switch {
@@ -205,7 +205,7 @@ func (in *WarmupInput) makeContent(dir string, t TensorConfig, random *rand.Rand
 	return row, nil
 }
 
-// checkContent holds a data file against what one row takes; size is that of an element, 0 for BYTES.
+// checkContent compares a data file with the size of one row. size is the size of an element, 0 for BYTES.
 func checkContent(text []byte, n, size int) error {
 	if size > 0 {
 		if len(text) != n*size {
@@ -237,8 +237,8 @@ func randomTexts(n int, filled bool, random *rand.Rand) []byte {
 	return row
 }
 
-// fillRandom fills a row with values that every model of the datatype takes: floats below 1, small whole numbers,
-// and booleans.
+// fillRandom fills a row with values that every model of the datatype accepts: floats below 1, small integers, and
+// booleans.
 func fillRandom(row []byte, datatype model.Datatype, random *rand.Rand) {
 	size := datatype.Size()
 
@@ -254,8 +254,7 @@ func fillRandom(row []byte, datatype model.Datatype, random *rand.Rand) {
 		case model.BF16:
 			binary.LittleEndian.PutUint16(element, uint16(0x3f00|random.IntN(1<<7))) // in [0.5, 1)
 		default:
-			// The first byte of a little-endian integer: 0 or 1, which is a valid index and a valid boolean as
-			// well.
+			// The first byte of a little-endian integer: 0 or 1 is a valid index and a valid boolean.
 			element[0] = byte(random.IntN(2))
 		}
 	}
