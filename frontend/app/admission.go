@@ -10,22 +10,22 @@ import (
 	graph "downbeat.dev/core/app"
 )
 
-// ErrRefused marks sessions that cannot be promised what they ask for; the error is a *RefusedError.
+// ErrRefused marks sessions that cannot be promised; the error is a *RefusedError.
 var ErrRefused = errors.New("session refused")
 
-// RefusedError says why a session may not open, and what would be admitted now.
+// RefusedError is the reason why a session may not open, with offers that would be admitted now.
 type RefusedError struct {
 	Application string
-	Rate        float64       // that was asked for, frames/s
-	Latency     time.Duration // that was asked for
-	OfferRate   float64       // at that latency; 0: none
-	// OfferLatency is the shortest that was found at that rate; 0: none.
+	Rate        float64       // requested, frames/s
+	Latency     time.Duration // requested
+	OfferRate   float64       // highest rate at that latency; 0: none
+	// OfferLatency is the shortest latency found for that rate; 0: none.
 	OfferLatency time.Duration
-	Why          error // what lacks
+	Why          error // the missing resource
 }
 
 func (e *RefusedError) Error() string {
-	// What would fit lets a caller ask again with something that may be promised.
+	// The offer lets a caller ask again for a session that may be admitted.
 	offer := "nothing fits now"
 	switch {
 	case e.OfferRate > 0 && e.OfferLatency > 0:
@@ -40,33 +40,33 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() []error { return []error{ErrRefused, e.Why} }
 
-// Admission decides which sessions may open, of all Apps that share it (core/app.Admit). It may be used by any number of
-// goroutines; sessions that ask at the same time are decided one after another.
+// Admission decides which sessions may open, over all Apps that share it (core/app.Admit). It is safe for concurrent
+// use and decides one session at a time.
 type Admission struct {
 	capacity func() graph.Capacity
 	trial    graph.Trial
 	begun    time.Time // phases are times since then
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	streams  []*Stream
 	promises []graph.Promise // by stream
-	gpus     int             // for which the promises were found to be kept
-	missed   time.Time       // since when there are fewer; zero: there are not
-	slowed   bool            // some come with less than their rate
+	gpus     int             // number of GPUs for which the promises were last found to be kept
+	missed   time.Time       // since when there are fewer GPUs; zero: there are not
+	slowed   bool            // some sessions have less than their rate
 }
 
-// NewAdmission makes an Admission. capacity tells what there is to keep promises with, at any time; trial runs them in virtual
-// time (core/sim.Trial), nil: demand alone decides.
+// NewAdmission creates an Admission. capacity returns the present capacity, and may be called at any time. trial runs
+// the promises in virtual time (core/sim.Trial); nil: only demand decides.
 func NewAdmission(capacity func() Capacity, trial Trial) *Admission {
 	return &Admission{capacity: capacity, trial: trial, begun: time.Now()}
 }
 
-// admitStream decides about a session, and sets its offsets and phase where it may open.
+// admitStream decides about a session, and sets its offsets and phase if it may open.
 func (a *Admission) admitStream(s *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	// The phase comes before the decision, which tries the session beside the others in time.
+	// Choose the phase before the decision, which runs the session in time beside the others.
 	p := graph.Promise{Graph: s.app.graph, Profiles: s.app.profilesAt(s.session.Floor), Rate: s.session.Rate, Latency: s.session.Latency,
 		Least: s.session.LeastRate, Claim: s.session.Claim}
 	if p.Profiles == nil {
@@ -85,11 +85,11 @@ func (a *Admission) admitStream(s *Stream) error {
 			OfferRate: decision.OfferRate, OfferLatency: decision.OfferLatency, Why: decision.Refusal}
 	}
 
-	// Nothing was missed before there were sessions.
+	// Without earlier sessions no GPUs can be missing.
 	if len(a.streams) == 0 {
 		a.gpus, a.missed = c.GPUs, time.Time{}
 	}
-	p.PhaseOf = nil // it is decided
+	p.PhaseOf = nil // the phase is decided
 	s.offsets, s.phase = p.Offsets, a.begun.Add(p.Phase)
 	a.streams, a.promises = append(a.streams, s), append(a.promises, p)
 	return nil
@@ -106,18 +106,18 @@ func (a *Admission) release(s *Stream) {
 	}
 }
 
-// evictAfter is how long GPUs are missed before sessions give way: a backend that starts again is back by then.
+// evictAfter is how long GPUs may be missing before sessions give way: a restarting backend is back by then.
 const evictAfter = 2 * time.Second
 
-// Review compares the promises with the GPUs that are there, and is called a few times a second. When GPUs have been missed for 2 s
-// and a session is hurt, as many sessions give way as the trial asks for (core/app.Readmit): those that may come with fewer
-// frames, then by claim those that are evicted. When GPUs return, slowed sessions have their own rates again. It returns the
-// sessions that were evicted.
+// Review compares the promises with the present GPUs. Call it a few times a second. When GPUs have been missing for 2
+// s and a session is hurt, it makes as many sessions give way as the trial requires (core/app.Readmit): first it
+// lowers the rates of sessions that accept fewer frames, then it evicts sessions in the order of their claims. When
+// GPUs return, slowed sessions get their own rates back. It returns the evicted sessions.
 func (a *Admission) Review(now time.Time) (evicted []*Stream) {
 	a.mu.Lock()
 	had, c := a.gpus, a.capacity()
 
-	// Without any GPU nobody's leaving would help the others.
+	// Without any GPU, evicting a session would not help the others.
 	if len(a.streams) == 0 || c.GPUs == 0 || !a.mustReadmit(now, c.GPUs) {
 		a.mu.Unlock()
 		return nil
@@ -136,14 +136,14 @@ func (a *Admission) Review(now time.Time) (evicted []*Stream) {
 	}
 	a.mu.Unlock()
 
-	// Each stream forgets its promise as it closes.
+	// A stream removes its promise when it closes.
 	for _, s := range evicted {
 		s.evict(&EvictedError{Application: s.app.graph.Name, Had: had, Left: c.GPUs})
 	}
 	return evicted
 }
 
-// mustReadmit tells whether the promises have to be looked at again for as many GPUs as there are.
+// mustReadmit reports whether the promises must be checked again for this number of GPUs.
 func (a *Admission) mustReadmit(now time.Time, gpus int) bool {
 	if gpus >= a.gpus {
 		more := gpus > a.gpus
@@ -154,16 +154,16 @@ func (a *Admission) mustReadmit(now time.Time, gpus int) bool {
 		a.missed = now
 	}
 
-	// Somebody must be hurt by what is missing: the trial is careful, and what is measured goes before.
+	// Require a hurt session: the trial is cautious, and measurements take precedence.
 	return now.Sub(a.missed) >= evictAfter && slices.ContainsFunc(a.streams, func(s *Stream) bool { return s.Standing().Hurt })
 }
 
-// notePhase remembers when a session's frames come: nobody knew before its first.
+// notePhase sets a session's phase at its first frame, before which it is unknown.
 func (a *Admission) notePhase(s *Stream, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if i := slices.Index(a.streams, s); i >= 0 {
-		// A promise is periodic: only the place within its period matters.
+		// A promise is periodic: only the offset within its period matters.
 		p := &a.promises[i]
 		p.Phase = at.Sub(a.begun) % p.Period()
 	}

@@ -13,45 +13,47 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// ErrInvalid marks frames and sessions that cannot be right.
+// ErrInvalid marks invalid frames and sessions.
 var ErrInvalid = errors.New("invalid frame")
 
 // ErrHook marks frames whose hook failed.
 var ErrHook = errors.New("hook failed")
 
-// What an application is, as package core/app describes it, and what its sessions are admitted by. A deployment makes them
-// of its model repository (downbeat.Start); a program has no need to look into them.
+// The types of package core/app that describe an application and the admission of its sessions. downbeat.Start builds
+// them from the model repository; programs need not look into them.
 type (
 	Graph    = graph.Graph    // an application whose stages fit each other
 	Profiles = graph.Profiles // ℓ(b) of each step
-	Capacity = graph.Capacity // what promises are kept with
+	Capacity = graph.Capacity // the capacity for promises
 	Trial    = graph.Trial    // runs promises in virtual time
 )
 
-// Client is what an App asks; *frontend.Client is one.
+// Client is an App's client for its requests; *frontend.Client is one.
 type Client interface {
 	Buffer(n int) (*frontend.Buffer, error)
 	DoWhole(ctx context.Context, calls []frontend.Call) error
 	Model(name, version string) *frontend.Model
 }
 
-// Options say how an App runs its application.
+// Options are the options of an App.
 type Options struct {
-	// Hooks are the Go functions that stages may call, beside those of this package.
+	// Hooks are Go functions that stages may call, beside those of this package.
 	Hooks map[string]NewHook
-	// Offsets is what lies behind each step, for a frame of the application's latency; other latencies scale it. Nil:
-	// by the SLOs of the models.
+	// Offsets are the times reserved behind each step, for a frame with the application's latency; they scale with
+	// other latencies. nil: derived from the models' SLOs.
 	Offsets []time.Duration
-	// Profiles are ℓ(b) by step; nil: not known. With them a step that missed its deadline knows what the rest needs.
+	// Profiles are ℓ(b) by step; nil: unknown. With profiles, a step that missed its deadline knows how much time the
+	// later steps need.
 	Profiles Profiles
-	// AtFloor are the Profiles of what answers at or above a session's floor; nil: Profiles, whatever the floor.
+	// AtFloor returns the Profiles of the variants at or above a session's floor; nil: Profiles, whatever the floor.
 	AtFloor func(floor float64) Profiles
-	// Admission decides which sessions may open; it needs Profiles. Nil: all may.
+	// Admission decides which sessions may open. It needs Profiles. nil: all may.
 	Admission *Admission
-	// HoldBytes is from which size on an output that only models need stays with the backend that computed it, and is read by the
-	// next one from there; 0: 256 KiB, from where on it is faster; negative: every output comes through the frontend.
+	// HoldBytes is the size from which an output that only models need stays at the backend that computed it, from
+	// where the next backend reads it. 0: 256 KiB, above which it is faster; negative: every output passes through
+	// the frontend.
 	HoldBytes int
-	// StreamsMax bounds the sessions that are open at a time; 0: 1,024.
+	// StreamsMax is the largest number of open sessions; 0: 1,024.
 	StreamsMax int
 }
 
@@ -61,7 +63,7 @@ type App struct {
 	client  Client
 	steps   []step
 	offsets []time.Duration
-	rest    []time.Duration // by step: the least that lies behind it
+	rest    []time.Duration // by step: the shortest time that the later steps need
 	streams streams
 	frames  sync.Pool // of *run
 	stats   stats
@@ -72,23 +74,23 @@ type App struct {
 	admission *Admission // nil: all sessions may open
 }
 
-// step is what running a step needs beside the graph.
+// step is the state of a step beside the graph.
 type step struct {
 	*graph.Step
 	hook    Hook
 	buffers buffers
 	feeds   []int // steps that need this one, each once
 	counts  stepCounts
-	hold    uint32       // the outputs that backends are asked to hold, a bit each
-	plain   atomic.Int64 // until when, in ns of the Unix epoch, nothing is held: backends did not know how
+	hold    uint32       // bit mask of the outputs that backends are asked to hold
+	plain   atomic.Int64 // time in ns since the Unix epoch until which nothing is held: a backend could not do it
 }
 
-// New makes an application ready: its hooks must be known, and accept their settings. Models may come and go later.
+// New creates an App. Its hooks must exist and accept their settings. Models may come and go later.
 func New(client Client, g *Graph, o Options) (*App, error) {
 	a := &App{graph: g, client: client, steps: make([]step, len(g.Steps)), offsets: o.Offsets}
 	a.streams.most = cmp.Or(o.StreamsMax, streamsMax)
 
-	// Without a split by cost, the models' SLOs say how a frame's time is divided.
+	// Without profiles, divide a frame's time by the models' SLOs.
 	if a.offsets == nil {
 		a.offsets = g.Offsets(g.Latency)
 	}
@@ -108,7 +110,7 @@ func New(client Client, g *Graph, o Options) (*App, error) {
 		s := &a.steps[j]
 		s.Step = &g.Steps[j]
 		for _, before := range s.After {
-			// Kept in both directions: a step that ends looks up whom it lets begin.
+			// The graph has the predecessors of each step; store the successors, too.
 			a.steps[before].feeds = append(a.steps[before].feeds, j)
 		}
 		if s.Model != "" {
@@ -126,33 +128,33 @@ func New(client Client, g *Graph, o Options) (*App, error) {
 	return a, nil
 }
 
-// Graph returns what the App runs.
+// Graph returns the application's graph.
 func (a *App) Graph() *Graph { return a.graph }
 
-// Close closes every session and gives buffers back. Frames under way end as they would have.
+// Close closes every session and frees the buffers. Frames under way end normally.
 func (a *App) Close() {
-	// Sessions go first: none may begin a frame whose buffers are going.
+	// Close sessions first, so that none begins a frame whose buffers are being freed.
 	a.streams.closeAll()
 	for j := range a.steps {
 		a.steps[j].buffers.close()
 	}
 }
 
-// buffers keeps registered memory of a step from frame to frame.
+// buffers keeps a step's registered memory between frames.
 type buffers struct {
 	mu     sync.Mutex
 	free   []*frontend.Buffer
 	closed bool
 }
 
-// buffersKept bounds what a step keeps.
+// buffersKept bounds the buffers that a step keeps.
 const buffersKept = 64
 
 // takeBuffer returns a buffer of n bytes.
 func (b *buffers) takeBuffer(client Client, n int) (*frontend.Buffer, error) {
 	b.mu.Lock()
 
-	// Registering memory takes far longer than a request may: buffers are used again.
+	// Reuse buffers: registering memory takes far longer than a request may.
 	if k := len(b.free) - 1; k >= 0 {
 		kept := b.free[k]
 		b.free = b.free[:k]
@@ -170,7 +172,7 @@ func (b *buffers) takeBuffer(client Client, n int) (*frontend.Buffer, error) {
 func (b *buffers) giveBuffer(buffer *frontend.Buffer) {
 	b.mu.Lock()
 
-	// After close nobody would free it any more.
+	// After close nobody would free the buffer.
 	keep := !b.closed && len(b.free) < buffersKept
 	if keep {
 		b.free = append(b.free, buffer)
@@ -192,12 +194,12 @@ func (b *buffers) close() {
 	}
 }
 
-// stats is what an App counts; each is written by any goroutine.
+// stats are an App's counters, written concurrently.
 type stats struct{ begun, answered, failed, hurt, evicted atomic.Uint64 }
 
 type stepCounts struct{ answered, failed, canceled, skipped, requests, held, regained atomic.Uint64 }
 
-// profilesAt are those that admission counts with for a session.
+// profilesAt returns the profiles with which admission plans a session.
 func (a *App) profilesAt(floor float64) Profiles {
 	if a.atFloor == nil || floor == 0 {
 		return a.profiles
@@ -205,10 +207,10 @@ func (a *App) profilesAt(floor float64) Profiles {
 	return a.atFloor(floor)
 }
 
-// Stats is what an App counts since New.
+// Stats are an App's counts since New.
 type Stats struct {
-	Frames, Answered, Failed uint64 // Frames that ended are Answered + Failed
-	Hurt, Evicted            uint64 // times that a session's promise was broken, and sessions that were evicted
+	Frames, Answered, Failed uint64 // ended frames are Answered + Failed
+	Hurt, Evicted            uint64 // times that a session's promise was broken; evicted sessions
 	Steps                    []StepStats
 }
 
@@ -217,11 +219,11 @@ type StepStats struct {
 	Name                                string
 	Answered, Failed, Canceled, Skipped uint64 // frames
 	Requests                            uint64
-	Held                                uint64 // requests some of whose outputs stayed with their backend
-	Regained                            uint64 // inputs that were to be read from a backend and came another way
+	Held                                uint64 // requests with outputs that stayed at their backend
+	Regained                            uint64 // inputs that could not be read from a backend and were obtained another way
 }
 
-// Stats returns counts. It is not for the hot path.
+// Stats returns the counts. It is not for the hot path.
 func (a *App) Stats() Stats {
 	s := Stats{Frames: a.stats.begun.Load(), Answered: a.stats.answered.Load(), Failed: a.stats.failed.Load(),
 		Hurt: a.stats.hurt.Load(), Evicted: a.stats.evicted.Load()}

@@ -11,7 +11,8 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// askStep sends a step's requests, one for a frame or one for each element of its list, and takes their outputs apart.
+// askStep sends a step's requests, one per frame or one per element of its list, and splits their outputs into
+// tensors.
 func (r *run) askStep(ctx context.Context, j int) error {
 	s := &r.app.steps[j]
 	n := 1
@@ -19,7 +20,7 @@ func (r *run) askStep(ctx context.Context, j int) error {
 		n = len(r.values[s.List])
 	}
 
-	// A list without elements leaves nothing to ask, and lists without elements to those behind.
+	// A list without elements makes no requests and gives empty lists.
 	if n == 0 {
 		for _, at := range s.Out {
 			if at != graph.Single {
@@ -33,7 +34,7 @@ func (r *run) askStep(ctx context.Context, j int) error {
 		return r.askInTurn(ctx, j)
 	}
 
-	// What a backend was to hold may be gone with it: the step is asked once more, with all that it needs brought here.
+	// Tensors held at a backend may be gone with it: ask once more, with all inputs brought here.
 	calls, err := r.askCalls(ctx, j, n, nil, frontend.Sequence{})
 	if isHeldLost(err) && isComposed(calls) && ctx.Err() == nil {
 		calls, err = r.askPlainly(ctx, j, n)
@@ -45,15 +46,15 @@ func (r *run) askStep(ctx context.Context, j int) error {
 	return r.takeApart(s, calls)
 }
 
-// askInTurn asks a model that keeps sequences. The frames of a session are the steps of one sequence, in the order in which they come to
-// the stage; a frame without a session is a sequence of its own.
+// askInTurn asks a model with sequences. A session's frames are the steps of one sequence, in the order in which they
+// reach the stage. A frame without a session is a sequence of its own.
 func (r *run) askInTurn(ctx context.Context, j int) error {
 	state := new(stepState)
 	if r.stream != nil {
 		state = &r.stream.states[j]
 	}
 
-	// Nobody else's sequence may have the name: whoever knew it could take its steps.
+	// Use an unguessable name: whoever knows a sequence's name can take its steps.
 	name, begun := state.value.(string)
 	if !begun {
 		name = rand.Text()
@@ -61,7 +62,8 @@ func (r *run) askInTurn(ctx context.Context, j int) error {
 	step := frontend.Sequence{Name: name, Start: !begun, End: r.stream == nil}
 	calls, err := r.askCalls(ctx, j, 1, nil, step)
 
-	// A sequence that was idle for too long, or whose version is gone, begins anew; a frame that was dropped leaves it as it was.
+	// Start a new sequence if the old one was idle for too long or its version is gone. A dropped frame leaves the
+	// sequence unchanged.
 	if begun && errors.Is(err, frontend.ErrInvalid) && ctx.Err() == nil {
 		step.Start = true
 		calls, err = r.askCalls(ctx, j, 1, nil, step)
@@ -74,10 +76,10 @@ func (r *run) askInTurn(ctx context.Context, j int) error {
 	return r.takeApart(&r.app.steps[j], calls)
 }
 
-// askCalls sends the requests of a step, of a sequence where it is not zero. With here, which has what inputs the frame does not have
-// here, nothing is asked to be held.
+// askCalls sends the requests of a step, of sequence of unless it is zero. With here, which holds the inputs that the
+// frame does not have in this process, it asks for no output to be held.
 func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value, of frontend.Sequence) ([]frontend.Call, error) {
-	// Calls that were filled before an error have buffers, too.
+	// Calls that were filled before an error have buffers to free, too.
 	s := &r.app.steps[j]
 	calls, err := r.fillCalls(s, n, here)
 	for i := range calls {
@@ -102,7 +104,7 @@ func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value, of fro
 		return calls, err
 	}
 
-	// Outputs are used where they lie, so that the results live as long as the frame.
+	// Tensors point into the results, so the results live as long as the frame.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
@@ -117,7 +119,7 @@ func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value, of fro
 	return calls, nil
 }
 
-// fillCalls copies what each request needs into registered memory, or says where it lies.
+// fillCalls copies each request's inputs into registered memory, or lists where they lie.
 func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, error) {
 	calls := make([]frontend.Call, 0, n)
 	floor := r.floorOf(s)
@@ -126,7 +128,7 @@ func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, er
 	for i := range n {
 		request := frontend.Request{Model: s.Model, Version: s.Version, Priority: r.priority, AccuracyFloor: floor}
 
-		// What is composed copies nothing here: the client puts together what lies here and says where the rest is.
+		// A composed request needs no copy: the client sends the local inputs and the places of the others.
 		if composed {
 			request.Parts, request.Hold = r.partsOf(s, i), s.hold
 			calls = append(calls, frontend.Call{Request: request})
@@ -142,7 +144,7 @@ func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, er
 			return calls, err
 		}
 
-		// Listed before it is filled: from here on the caller gives it back.
+		// Store the buffer before filling it: from here on the caller frees it.
 		request.Input = b
 		calls = append(calls, frontend.Call{Request: request})
 		dst := b.Bytes()[:0]
@@ -154,7 +156,7 @@ func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, er
 	return calls, nil
 }
 
-// floorOf is the session's floor where a family answers: other models have one accuracy, which the application chose.
+// floorOf returns the session's floor for a family. A single model has the accuracy that the application chose.
 func (r *run) floorOf(s *step) float64 {
 	if r.stream == nil || r.stream.session.Floor == 0 {
 		return 0
@@ -166,7 +168,7 @@ func (r *run) floorOf(s *step) float64 {
 	return r.stream.session.Floor
 }
 
-// elementOf is what request i of a step takes of a tensor: an element of a list, or all of a single tensor.
+// elementOf returns the part of a tensor for request i of a step: an element of a list, or all of a single tensor.
 func (r *run) elementOf(s *step, at, i int, here map[int]Value) []byte {
 	v, ok := here[at]
 	if !ok {
@@ -176,7 +178,8 @@ func (r *run) elementOf(s *step, at, i int, here map[int]Value) []byte {
 	return v[r.indexOf(s, at, i)]
 }
 
-// indexOf is which element of a tensor request i of a step takes: a single tensor goes with every element of the list.
+// indexOf returns the element index of a tensor for request i of a step. A single tensor goes with every element of
+// the list.
 func (r *run) indexOf(s *step, at, i int) int {
 	if s.List != graph.Single && r.app.graph.Lists[at] == s.List {
 		return i
@@ -185,7 +188,7 @@ func (r *run) indexOf(s *step, at, i int) int {
 	return 0
 }
 
-// takeApart finds the tensors in the outputs, where they lie.
+// takeApart finds the tensors in the outputs, without copying.
 func (r *run) takeApart(s *step, calls []frontend.Call) error {
 	for _, at := range s.Out {
 		if at != graph.Single {
@@ -194,7 +197,7 @@ func (r *run) takeApart(s *step, calls []frontend.Call) error {
 	}
 	r.noteHeld(s, calls)
 
-	// A row's outputs lie behind each other, in the model's order.
+	// A row's outputs lie one after another, in the model's order.
 	for i := range calls {
 		rest := calls[i].Result.Data
 		for k := range s.Outputs {
@@ -206,7 +209,7 @@ func (r *run) takeApart(s *step, calls []frontend.Call) error {
 				n = model.TextsBytes(rest, s.Outputs[k].RowElements())
 			}
 
-			// The graph was checked against the model as it was then: another one may be loaded by now.
+			// Check the size: another version may be loaded than the one that the graph was checked against.
 			if n < 0 || n > len(rest) {
 				return fmt.Errorf("model %q: output %q: ends within %d bytes: the model has changed", s.Model, s.Outputs[k].Name, len(calls[i].Result.Data))
 			}

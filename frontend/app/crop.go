@@ -17,14 +17,14 @@ import (
 
 // cropper is the hook "crop": it finds the objects in a detector's answer and cuts each out of the image.
 //
-//	image   UINT8 [H, W, 3]        takes
+//	image   UINT8 [H, W, 3]        inputs
 //	scores  FP32 [cells, classes]
 //	boxes   FP32 [cells, 4]        x0 y0 x1 y1, as shares of the image
-//	NAME    UINT8 [h, w, 3], list  gives: the objects of the classes that the setting NAME lists, best first, scaled to h×w
-//	NAME_boxes  FP32 [5], list     gives, if declared: their boxes in pixels, and scores
+//	NAME    UINT8 [h, w, 3], list  output: objects of the classes in the setting NAME, best first, scaled to h×w
+//	NAME_boxes  FP32 [5], list     optional output: their boxes in pixels, and their scores
 //
-// The setting threshold is the least score of an object, 0.5 if it is left out. A box that overlaps a better one of its
-// class by more than half is dropped (non-maximum suppression); of more than a list holds the best are kept.
+// The setting threshold is the lowest score of an object, by default 0.5. A box is dropped if its intersection over union
+// with a better one of its class exceeds 0.5 (non-maximum suppression). A full list keeps the best objects.
 type cropper struct {
 	image, scores, boxes int // inputs
 	high, wide, classes  int
@@ -41,8 +41,8 @@ type cropGroup struct {
 	most       int
 }
 
-// cropMargin is how much larger than its box a crop is: boxes are tight, and classifiers were trained with some ground
-// around their object.
+// cropMargin is the size of a crop relative to its box: boxes are tight, and classifiers were trained with some
+// background around their object.
 const cropMargin = 1.15
 
 func newCrop(s *Step) (Hook, error) {
@@ -80,7 +80,7 @@ func (c *cropper) readGroups(s *Step) error {
 	for i := range s.Outputs {
 		t := &s.Outputs[i]
 		if boxesOf, ok := strings.CutSuffix(t.Name, "_boxes"); ok && s.With[boxesOf] != "" {
-			continue // below, with its crops
+			continue // handled below, with its crops
 		}
 		g := cropGroup{classes: make([]bool, c.classes), crops: i, boxes: graph.Single, most: t.Most}
 		if s.With[t.Name] == "" {
@@ -100,7 +100,7 @@ func (c *cropper) readGroups(s *Step) error {
 		}
 		g.high, g.wide = int(t.Shape[0]), int(t.Shape[1])
 
-		// Boxes stand beside their crops, element by element.
+		// Boxes correspond to crops, element by element.
 		g.boxes = slices.IndexFunc(s.Outputs, func(o OutputInfo) bool { return o.Name == t.Name+"_boxes" })
 		if g.boxes >= 0 {
 			o := &s.Outputs[g.boxes]
@@ -111,7 +111,7 @@ func (c *cropper) readGroups(s *Step) error {
 		c.groups = append(c.groups, g)
 	}
 
-	// A setting with a slip in its name would otherwise be ignored.
+	// Refuse unknown settings, so that a misspelt name is not ignored.
 	for name := range s.With {
 		if name != "threshold" && !slices.ContainsFunc(s.Outputs, func(t OutputInfo) bool { return t.Name == name }) {
 			return fmt.Errorf("setting %q: want threshold, or an output's name", name)
@@ -136,7 +136,7 @@ func (c *cropper) cut(_ context.Context, call *Call) error {
 	image := call.In[c.image][0]
 	found := c.findObjects(call.In[c.scores][0], call.In[c.boxes][0])
 
-	// Objects come best first, so a list that is full has the best.
+	// Objects come best first, so a full list holds the best.
 	for k := range c.groups {
 		g := &c.groups[k]
 		for i := range found {
@@ -165,7 +165,7 @@ func (c *cropper) findObjects(scores, boxes []byte) []object {
 	for i := range len(scores) / 4 {
 		score := at(scores, i)
 
-		// Written so that NaN is no object.
+		// The condition is also true for NaN, which is no object.
 		if !(score >= c.threshold) {
 			continue
 		}
@@ -173,13 +173,13 @@ func (c *cropper) findObjects(scores, boxes []byte) []object {
 		o := object{class: i % c.classes, score: score, x0: share(at(boxes, cell)) * float64(c.wide), y0: share(at(boxes, cell+1)) * float64(c.high),
 			x1: share(at(boxes, cell+2)) * float64(c.wide), y1: share(at(boxes, cell+3)) * float64(c.high)}
 
-		// A box of less than a pixel has nothing to show.
+		// Skip boxes of less than a pixel.
 		if o.x1-o.x0 >= 1 && o.y1-o.y0 >= 1 {
 			all = append(all, o)
 		}
 	}
 
-	// The best detection of an object suppresses those that cover it.
+	// Non-maximum suppression: the best detection of an object suppresses those that overlap it.
 	slices.SortStableFunc(all, func(a, b object) int { return cmp.Compare(b.score, a.score) })
 	kept := all[:0]
 	for _, o := range all {
@@ -190,11 +190,11 @@ func (c *cropper) findObjects(scores, boxes []byte) []object {
 	return kept
 }
 
-// overlap is the share of two boxes that both cover (intersection over union).
+// overlap returns the intersection over union of two boxes.
 func (o *object) overlap(p *object) float64 {
 	w, h := min(o.x1, p.x1)-max(o.x0, p.x0), min(o.y1, p.y1)-max(o.y0, p.y0)
 
-	// Both negative would make a positive product.
+	// Two negative sides would give a positive area.
 	if w <= 0 || h <= 0 {
 		return 0
 	}
@@ -202,15 +202,15 @@ func (o *object) overlap(p *object) float64 {
 	return both / ((o.x1-o.x0)*(o.y1-o.y0) + (p.x1-p.x0)*(p.y1-p.y0) - both)
 }
 
-// crop scales the surroundings of an object to h×w, keeping their aspect ratio.
+// crop scales the surroundings of an object to h×w and keeps their aspect ratio.
 func (c *cropper) crop(image []byte, o *object, h, w int) []byte {
 	aspect := float64(w) / float64(h)
 
-	// The side that needs more room decides, so that the whole object is in the crop.
+	// The longer side relative to the aspect ratio determines the scale, so that the whole object is in the crop.
 	high := cropMargin * max(o.y1-o.y0, (o.x1-o.x0)/aspect)
 	left, top := (o.x0+o.x1)/2-high*aspect/2, (o.y0+o.y1)/2-high/2
 
-	// A pixel is the mean of as many samples as it covers pixels of the image, at least one, each between four pixels.
+	// Each output pixel is the mean of at least one bilinear sample, and of as many as it covers image pixels.
 	step := high / float64(h)
 	samples := max(1, int(math.Round(step)))
 	out := make([]byte, h*w*3)
@@ -230,9 +230,9 @@ func (c *cropper) crop(image []byte, o *object, h, w int) []byte {
 	return out
 }
 
-// addColour adds the colour at a place, between the four pixels around it; beyond the border is the border.
+// addColour adds the bilinear colour at a point. Beyond the border it uses the border's colour.
 func (c *cropper) addColour(image []byte, x, y float64, sum *[3]float64) {
-	// A pixel's colour stands at its middle, half a pixel from its corner.
+	// A pixel's colour applies at its centre, half a pixel from its corner.
 	x, y = min(max(x-0.5, 0), float64(c.wide-1)), min(max(y-0.5, 0), float64(c.high-1))
 	x0, y0 := int(x), int(y)
 	x1, y1 := min(x0+1, c.wide-1), min(y0+1, c.high-1)

@@ -12,15 +12,15 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// A large result that only models need need not come here: the backend that computed it offers it, and the next one reads it from
-// there (decision 0210). What cannot be read is fetched, or computed once more, and goes the usual way.
+// A large result that only models need stays at the backend that computed it, which offers it to the next backend
+// (decision 0210). If the next one cannot read it, the frontend fetches it or has it computed again.
 const (
-	holdBytes  = 256 << 10        // from which size on, where Options does not say
-	plainAfter = 10 * time.Second // that nothing is held after a backend did not know how
-	heldMost   = 32               // inputs and outputs of a model whose outputs are held
+	holdBytes  = 256 << 10        // default of Options.HoldBytes
+	plainAfter = 10 * time.Second // how long nothing is held after a backend could not hold or read
+	heldMost   = 32               // largest number of inputs and outputs of a model with held outputs
 )
 
-// holdOf says which outputs of a step backends are asked to hold: large ones that nobody but models takes.
+// holdOf returns the outputs of a step that backends are asked to hold: large ones that only models take.
 func holdOf(g *graph.Graph, j, least int) (mask uint32) {
 	s := &g.Steps[j]
 	if least < 0 || !isHoldable(s) {
@@ -32,7 +32,7 @@ func holdOf(g *graph.Graph, j, least int) (mask uint32) {
 			continue
 		}
 
-		// A hook, or the frame's answer, wants it in the frontend, which would only fetch it.
+		// A hook, or the frame's answer, needs the tensor in the frontend, which would have to fetch it.
 		taken, byModels := false, true
 		for i := range g.Steps {
 			if slices.Contains(g.Steps[i].In, at) {
@@ -48,13 +48,14 @@ func holdOf(g *graph.Graph, j, least int) (mask uint32) {
 	return mask
 }
 
-// isHoldable says whether a step's inputs may lie at several places: hooks and sequences want them here, and texts vary in size.
+// isHoldable reports whether a step's inputs may lie at several places: hooks and sequences need them here, and texts
+// vary in size.
 func isHoldable(s *graph.Step) bool {
 	varies := func(t model.Tensor) bool { return t.Varies() }
 	return s.Model != "" && !s.Sequence && len(s.Inputs) <= heldMost && len(s.Outputs) <= heldMost && !slices.ContainsFunc(s.Inputs, varies) && !slices.ContainsFunc(s.Outputs, varies)
 }
 
-// isComposed says whether a step's requests name where each input lies.
+// isComposed reports whether a step's requests name the place of each input.
 func (r *run) isComposed(s *step) bool {
 	if s.hold != 0 && time.Now().UnixNano() >= s.plain.Load() && r.takePartsAfter(s) {
 		return true
@@ -63,8 +64,8 @@ func (r *run) isComposed(s *step) bool {
 	return slices.ContainsFunc(s.In, func(at int) bool { return r.held[at] != nil })
 }
 
-// takePartsAfter says whether the model of a step, and those of the steps that need it, take inputs from several places, as they are
-// served now.
+// takePartsAfter reports whether the models of a step and of the steps that need it accept inputs from several
+// places, as served now.
 func (r *run) takePartsAfter(s *step) bool {
 	takesParts := func(s *step) bool {
 		m := r.app.client.Model(s.Model, s.Version)
@@ -76,12 +77,12 @@ func (r *run) takePartsAfter(s *step) bool {
 	})
 }
 
-// isComposed is the same of requests.
+// isComposed reports the same of requests.
 func isComposed(calls []frontend.Call) bool { return len(calls) > 0 && calls[0].Parts != nil }
 
-// partsOf are the inputs of request i of a step.
+// partsOf returns the inputs of request i of a step.
 func (r *run) partsOf(s *step, i int) []frontend.Part {
-	// A tensor may be held in some elements of its list and be here in others: backends hold as many as they can.
+	// Some elements of a list may be held and others be here: backends hold as many as they can.
 	parts := make([]frontend.Part, len(s.In))
 
 	for k, at := range s.In {
@@ -98,7 +99,7 @@ func (r *run) partsOf(s *step, i int) []frontend.Part {
 
 // noteHeld notes which outputs of a step backends hold.
 func (r *run) noteHeld(s *step, calls []frontend.Call) {
-	// A list of a tensor some of whose elements are held has a place for each of them.
+	// If any element of a list is held, keep a place for every element.
 	for i := range calls {
 		for k, held := range calls[i].Result.Held {
 			if at := s.Out[k]; held != nil && at != graph.Single {
@@ -111,13 +112,13 @@ func (r *run) noteHeld(s *step, calls []frontend.Call) {
 	}
 }
 
-// isHeldLost tells whether requests ended since an input could not be read where it was said to lie.
+// isHeldLost reports whether requests failed because an input could not be read from its place.
 func isHeldLost(err error) bool {
 	var of *frontend.OutcomeError
 	return errors.As(err, &of) && of.Reason == model.InputUnavailable
 }
 
-// askPlainly asks a step once more, with everything that it needs brought here.
+// askPlainly asks a step once more, with all its inputs brought here.
 func (r *run) askPlainly(ctx context.Context, j, n int) ([]frontend.Call, error) {
 	s := &r.app.steps[j]
 	here, err := r.regain(ctx, j)
@@ -125,7 +126,7 @@ func (r *run) askPlainly(ctx context.Context, j, n int) ([]frontend.Call, error)
 		return nil, err
 	}
 
-	// Where nothing was held it is the table that a backend could not read: it is of an earlier version.
+	// If nothing was held, a backend of an earlier version could not read the table of places.
 	if len(here) == 0 {
 		s.plain.Store(time.Now().Add(plainAfter).UnixNano())
 	}
@@ -133,7 +134,7 @@ func (r *run) askPlainly(ctx context.Context, j, n int) ([]frontend.Call, error)
 	return r.askCalls(ctx, j, n, here, frontend.Sequence{})
 }
 
-// regain brings the inputs of a step here that backends were to hold. It leaves the frame as it is, since other steps read it.
+// regain brings a step's held inputs here. It does not change the frame, since other steps read it.
 func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 	here := map[int]Value{}
 
@@ -142,7 +143,7 @@ func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 			continue
 		}
 
-		// Fetching costs one way over the network, computing once more a stage: the cheaper comes first.
+		// Fetching costs one network round trip, computing again a whole stage: try the cheaper one first.
 		v, err := r.fetchValue(ctx, at)
 		if err != nil {
 			v, err = r.remakeValue(ctx, at)
@@ -159,7 +160,7 @@ func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 
 // fetchValue reads a tensor from the backends that hold it.
 func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
-	// Elements that came here are taken as they are.
+	// Keep the elements that are already here.
 	v := slices.Clone(r.values[at])
 
 	for i, held := range r.held[at] {
@@ -179,9 +180,9 @@ func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
 	return v, nil
 }
 
-// remakeValue computes a tensor once more: the backend that held it is gone, or holds it no more.
+// remakeValue computes a tensor again, after the backend that held it is gone or has released it.
 func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
-	// Its own inputs may be held, too, or be gone: what is regained for it is regained the same way.
+	// The inputs of that step may be held or gone, too, and are regained in the same way.
 	giver := slices.IndexFunc(r.app.graph.Steps, func(s graph.Step) bool { return slices.Contains(s.Out, at) })
 	s := &r.app.steps[giver]
 	here, err := r.regain(ctx, giver)
@@ -193,7 +194,7 @@ func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
 		return nil, err
 	}
 
-	// Nothing was held this time: all outputs lie behind each other.
+	// Nothing was held this time, so all outputs lie one after another.
 	v := make(Value, len(calls))
 
 	for i := range calls {

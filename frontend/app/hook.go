@@ -11,39 +11,39 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Value is a tensor of one frame: the elements of a list, or one. Elements are row-major, little-endian.
+// Value is a tensor of one frame: the elements of a list, or a single element. Elements are row-major, little-endian.
 type Value [][]byte
 
 // Call is one call of a hook, for one frame.
 type Call struct {
-	In  []Value // in the order of the step's Inputs; they must not be written to, nor kept after the call
-	Out []Value // to be filled in, in the order of the step's Outputs
-	// State is what the hook left here at the session's last frame. Calls of one session come one after another; of
-	// frames without a session it is lost.
+	In  []Value // in the order of the step's Inputs; read only, valid during the call
+	Out []Value // set by the hook, in the order of the step's Outputs
+	// State is the value that the hook left here at the session's previous frame. Calls of one session come one after
+	// another. Without a session the state is lost.
 	State any
 }
 
-// Hook is a stage that runs in the frontend. It is called by many goroutines at once.
+// Hook is a stage that runs in the frontend. It is called concurrently.
 type Hook func(ctx context.Context, c *Call) error
 
-// Step is the stage of an application that a hook is made for.
+// Step is the stage of an application for which a hook is created.
 type Step struct {
 	Name    string
-	With    map[string]string     // its settings
-	Inputs  []frontend.TensorInfo // what it takes, in the order of a Call's In
-	Outputs []OutputInfo          // what it has to give, in the order of a Call's Out
+	With    map[string]string     // the hook's settings
+	Inputs  []frontend.TensorInfo // in the order of a Call's In
+	Outputs []OutputInfo          // in the order of a Call's Out
 }
 
-// OutputInfo describes what a hook gives. Its shape is that of an element where it is a list.
+// OutputInfo describes an output of a hook. For a list, its shape is that of an element.
 type OutputInfo struct {
 	frontend.TensorInfo
-	Most int // elements of the list; 0: it is no list
+	Most int // largest number of elements of a list; 0: no list
 }
 
-// NewHook makes the hook of a step, and refuses inputs, outputs and settings (With) that it cannot work with.
+// NewHook creates the hook of a step. It returns an error for unsuitable inputs, outputs or settings (With).
 type NewHook func(s *Step) (Hook, error)
 
-// describeStep tells a hook of its stage.
+// describeStep describes a stage to a hook.
 func describeStep(s *graph.Step) *Step {
 	d := &Step{Name: s.Name, With: s.With, Inputs: s.Inputs}
 	for _, t := range s.Declares {
@@ -52,11 +52,11 @@ func describeStep(s *graph.Step) *Step {
 	return d
 }
 
-// builtin are the hooks that every App has.
+// builtin are the hooks of every App.
 var builtin = map[string]NewHook{"crop": newCrop}
 
 func findHook(own map[string]NewHook, name string) (NewHook, error) {
-	// A caller's own hook takes the place of a built-in one of its name.
+	// A caller's hook replaces the built-in one of the same name.
 	if h := own[name]; h != nil {
 		return h, nil
 	}
@@ -69,7 +69,7 @@ func findHook(own map[string]NewHook, name string) (NewHook, error) {
 	return nil, fmt.Errorf("not known: want one of %s", strings.Join(slices.Compact(names), ", "))
 }
 
-// callHook runs a step's hook and holds what it gives against what it declared.
+// callHook runs a step's hook and checks its outputs against the declaration.
 func (r *run) callHook(ctx context.Context, j int) (err error) {
 	s := &r.app.steps[j]
 	c := Call{In: make([]Value, len(s.In)), Out: make([]Value, len(s.Outputs))}
@@ -77,14 +77,14 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 		c.In[i] = r.values[at]
 	}
 
-	// The session's frames come in turn (runStep), so that a hook sees its own last state.
+	// The session's frames come in turn (runStep), so the hook sees its own latest state.
 	if r.stream != nil {
 		state := &r.stream.states[j]
 		c.State = state.value
 		defer func() { state.value = c.State }()
 	}
 
-	// A fault of one hook is one frame's.
+	// A panic of a hook fails only its frame.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: panic: %v", ErrHook, p)
@@ -100,7 +100,7 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 			return fmt.Errorf("%w: output %q: %w", ErrHook, declared.Name, err)
 		}
 
-		// An output that nobody needs has no place.
+		// An unused output has no tensor.
 		if at := s.Out[i]; at != graph.Single {
 			r.values[at] = c.Out[i]
 		}
@@ -108,9 +108,9 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 	return nil
 }
 
-// checkValue compares what a hook gave with what it declared: a list of at most most elements; 0: no list.
+// checkValue checks a hook's output against its declaration: a list of at most most elements; 0: no list.
 func checkValue(t *frontend.TensorInfo, most int, v Value) error {
-	// A tensor that is no list has one element always.
+	// A tensor that is no list has exactly one element.
 	if most == 0 && len(v) != 1 {
 		return fmt.Errorf("%d elements: want 1", len(v))
 	}

@@ -12,22 +12,22 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Frame is what one run of an application begins with.
+// Frame is the input of one run of an application.
 type Frame struct {
-	Inputs   [][]byte // in the order of the application's inputs; not written to until Run returns
+	Inputs   [][]byte // in the order of the application's inputs; read until Run returns
 	Priority uint8    // of all its requests
 }
 
-// Answer is what a frame ends with. Release gives its memory back.
+// Answer is the result of a frame. Release frees its memory.
 type Answer struct {
 	Outputs []Value // in the order of the application's outputs
-	Missing []bool  // by output: an optional stage left it out
+	Missing []bool  // by output: an optional stage did not give it
 	Elapsed time.Duration
 	Slack   time.Duration // from the end to the deadline
 	run     *run
 }
 
-// Release gives the memory of the outputs back. They must not be used after; a second Release does nothing.
+// Release frees the memory of the outputs, which must not be used afterwards. A second Release does nothing.
 func (a *Answer) Release() {
 	if a.run != nil {
 		a.run.recycle()
@@ -47,24 +47,24 @@ type run struct {
 	cancel   context.CancelCauseFunc
 	wait     sync.WaitGroup
 
-	// A value and its absence are written by the step that gives it, and read by those that need it, which start after.
+	// A step writes its values and missing, and only steps that start after it read them.
 	values  []Value
 	missing []bool
-	held    [][]*frontend.Held // by tensor and element: it lies with a backend; nil: all of the value is here
+	held    [][]*frontend.Held // by tensor and element: it lies at a backend; nil: all of the value is here
 
 	steps []StepTrace // written by each step, read after the last
 
-	mu      sync.Mutex // guards what follows
-	needs   []int      // by step: those it still waits for
+	mu      sync.Mutex // guards the fields below
+	needs   []int      // by step: number of steps that it still waits for
 	results []frontend.Result
 	err     error
-	users   []int               // by step: those that have not ended and may read what is held of it
-	made    [][]frontend.Result // by step: those of which something is held
-	fetched []*frontend.Buffer  // what was held and had to be fetched
+	users   []int               // by step: number of unfinished steps that may read its held outputs
+	made    [][]frontend.Result // by step: results of which something is held
+	fetched []*frontend.Buffer  // held tensors that had to be fetched
 }
 
-// Run answers one frame. The deadline is ctx's, or the application's latency from now. The error names the stage that had
-// none: it wraps ErrInvalid, ErrHook, or is the request's *frontend.OutcomeError.
+// Run answers one frame. The deadline is ctx's, or the application's latency from now. The error names the stage that
+// failed. It wraps ErrInvalid or ErrHook, or is the request's *frontend.OutcomeError.
 func (a *App) Run(ctx context.Context, f Frame) (*Answer, error) {
 	return a.runFrame(ctx, f, a.graph.Latency, nil)
 }
@@ -78,18 +78,18 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 	r := a.takeRun()
 	r.stream, r.priority, r.begun, r.deadline = stream, f.Priority, begun, begun.Add(latency)
 	r.offsets = a.offsets
-	usual := a.graph.Latency // that the offsets are for
+	usual := a.graph.Latency // latency to which the offsets belong
 
-	// Admission has promised the session offsets of its own, for its own latency.
+	// Admission gave the session its own offsets, for its own latency.
 	if stream != nil && stream.offsets != nil {
 		r.offsets, usual = stream.offsets, latency
 	}
 
-	// A session's frame may have less time than was promised, but not more.
+	// A session's frame may have less time than promised, but not more.
 	if d, ok := ctx.Deadline(); ok && (stream == nil || d.Before(r.deadline)) {
 		r.deadline = d
 	}
-	// Offsets belong to a latency: a frame with less of it has less for every stage.
+	// Offsets belong to a latency; a frame with less time has less for every stage.
 	r.scale = min(1, r.deadline.Sub(begun).Seconds()/usual.Seconds())
 
 	for i, in := range f.Inputs {
@@ -100,7 +100,7 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	r.startFirst(ctx)
 
-	// Every step ends, also after a failure: the run is used again for another frame.
+	// Wait for every step, also after a failure, since the run is reused for another frame.
 	r.wait.Wait()
 	r.cancel(nil)
 	a.latest.addFrame(r)
@@ -134,9 +134,9 @@ func (a *App) checkFrame(f Frame) error {
 	return nil
 }
 
-// takeRun returns a run in which nothing has happened yet.
+// takeRun returns a run in its initial state.
 func (a *App) takeRun() *run {
-	// Frames come many times a second: a run and its lists are used again.
+	// Reuse runs and their lists: frames come many times a second.
 	r, ok := a.frames.Get().(*run)
 	if !ok {
 		r = &run{app: a, values: make([]Value, len(a.graph.Tensors)), missing: make([]bool, len(a.graph.Tensors)), needs: make([]int, len(a.steps)),
@@ -150,7 +150,7 @@ func (a *App) takeRun() *run {
 	return r
 }
 
-// recycle gives the results back, and the run to another frame.
+// recycle frees the results and keeps the run for another frame.
 func (r *run) recycle() {
 	for i := range r.results {
 		r.results[i].Release()
@@ -164,7 +164,7 @@ func (r *run) recycle() {
 	clear(r.made)
 	r.fetched = r.fetched[:0]
 
-	// Values point into the results, whose memory is another's now.
+	// Values point into the results, whose memory is free now.
 	clear(r.values)
 	clear(r.missing)
 	clear(r.results)
@@ -172,7 +172,7 @@ func (r *run) recycle() {
 	r.app.frames.Put(r)
 }
 
-// gatherAnswer gathers the outputs.
+// gatherAnswer collects the outputs.
 func (r *run) gatherAnswer(begun time.Time) *Answer {
 	g := r.app.graph
 	end := time.Now()
@@ -183,7 +183,7 @@ func (r *run) gatherAnswer(begun time.Time) *Answer {
 	return a
 }
 
-// startFirst runs the steps that need nobody; each goes on with those that wait for it.
+// startFirst runs the steps without predecessors. Each continues with the steps that wait for it.
 func (r *run) startFirst(ctx context.Context) {
 	var first []int
 	for j := range r.app.steps {
@@ -192,12 +192,12 @@ func (r *run) startFirst(ctx context.Context) {
 		}
 	}
 
-	// All are counted at once, so that Wait cannot return between two steps.
+	// Add all steps at once, so that Wait cannot return between two steps.
 	r.wait.Add(len(r.app.steps))
 	r.proceed(ctx, first)
 }
 
-// proceed runs steps that have all they need: the first on this goroutine, since most graphs are chains.
+// proceed runs the ready steps, the first one on this goroutine, since most graphs are chains.
 func (r *run) proceed(ctx context.Context, ready []int) {
 	for len(ready) > 0 {
 		for _, j := range ready[1:] {
@@ -209,7 +209,7 @@ func (r *run) proceed(ctx context.Context, ready []int) {
 		err := r.runStep(ctx, j)
 		r.steps[j].To = time.Since(r.begun)
 
-		// The end is noted before the next steps begin: they read what is missing.
+		// Record the end before the next steps begin: they read which values are missing.
 		r.endStep(j, err)
 		ready = r.release(j)
 		r.wait.Done()
@@ -227,7 +227,7 @@ func (r *run) release(j int) (ready []int) {
 		}
 	}()
 	for _, before := range r.app.steps[j].After {
-		// Backends hold few slots: what nobody reads any more is given up at once.
+		// Backends have few slots, so release tensors as soon as no step reads them any more.
 		if r.users[before]--; r.users[before] == 0 {
 			unheld = append(unheld, r.made[before]...)
 		}
@@ -240,24 +240,25 @@ func (r *run) release(j int) (ready []int) {
 	return ready
 }
 
-// errSkipped is the end of a step that had nothing to work on.
+// errSkipped is the end of a step without inputs.
 var errSkipped = errors.New("skipped")
 
-// runStep runs a step whose needs have ended, one way or another.
+// runStep runs a step after the steps that it needs have ended.
 func (r *run) runStep(ctx context.Context, j int) error {
 	s := &r.app.steps[j]
 
-	// The cause is the failure of another step, where there is one.
+	// The cause is the failure of another step, if there was one.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	for _, at := range s.In {
 		if r.missing[at] {
-			return errSkipped // the step is optional, or it would not have been allowed to need this
+			return errSkipped // the step is optional, else it could not need an optional tensor
 		}
 	}
 
-	// What keeps a state takes a session's frames one by one. Waiting may take all that the steps behind can spare.
+	// A step with state takes a session's frames one by one. The wait may take all the time that the later steps can
+	// spare.
 	if r.stream != nil && (s.hook != nil || s.Sequence) {
 		state := &r.stream.states[j]
 		if err := state.takeTurn(ctx, r.deadline.Add(-r.app.rest[j])); err != nil {
@@ -266,7 +267,8 @@ func (r *run) runStep(ctx context.Context, j int) error {
 		defer state.endTurn()
 	}
 
-	// A request that is dropped at the step's own deadline has, once more, what the steps behind it can spare.
+	// A request that was dropped at the step's own deadline is sent again with the time that the later steps can
+	// spare.
 	offset := time.Duration(float64(r.offsets[j]) * r.scale)
 	err := r.runUntil(ctx, j, r.deadline.Add(-offset))
 	if s.hook == nil && r.app.rest[j] < offset && isDropped(err) && ctx.Err() == nil {
@@ -276,7 +278,7 @@ func (r *run) runStep(ctx context.Context, j int) error {
 	return err
 }
 
-// endOfWait is how a step ends whose turn did not come in time, or whose frame has ended meanwhile.
+// endOfWait returns the error of a step whose turn did not come in time, or whose frame ended meanwhile.
 func (r *run) endOfWait(ctx context.Context, j int, err error) error {
 	if ctx.Err() != nil && ctx.Err() != context.DeadlineExceeded {
 		return err
@@ -290,7 +292,7 @@ func (r *run) endOfWait(ctx context.Context, j int, err error) error {
 	return &frontend.OutcomeError{Reason: model.DeadlineCannotBeMet, Model: s.Model, Local: true, Cause: err}
 }
 
-// runUntil runs a step under a deadline of its own.
+// runUntil runs a step with a deadline of its own.
 func (r *run) runUntil(ctx context.Context, j int, until time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -301,7 +303,7 @@ func (r *run) runUntil(ctx context.Context, j int, until time.Time) error {
 	return r.askStep(ctx, j)
 }
 
-// isDropped reports whether a request ended for want of time alone, or with a backend that died.
+// isDropped reports whether a request ended only for lack of time, or because its backend died.
 func isDropped(err error) bool {
 	var of *frontend.OutcomeError
 	if !errors.As(err, &of) {
@@ -311,7 +313,7 @@ func isDropped(err error) bool {
 	return of.Reason == model.DeadlineCannotBeMet || of.Reason == model.DeadlinePast || of.Reason == model.BackendLost
 }
 
-// endStep counts how a step ended. One that failed ends the frame, unless it is optional.
+// endStep counts how a step ended. A failed step ends the frame, unless it is optional.
 func (r *run) endStep(j int, err error) {
 	s := &r.app.steps[j]
 	if err == nil {
@@ -319,7 +321,7 @@ func (r *run) endStep(j int, err error) {
 		return
 	}
 
-	// Steps behind an optional one see that its outputs are not there.
+	// The later steps see that the outputs of the optional step are missing.
 	r.steps[j].End = "failed"
 	for _, at := range s.Out {
 		if at != graph.Single {
@@ -333,7 +335,7 @@ func (r *run) endStep(j int, err error) {
 		return
 	}
 
-	// What a failure cancels did not fail.
+	// A step that is canceled by another step's failure did not fail.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -346,7 +348,7 @@ func (r *run) endStep(j int, err error) {
 		s.counts.failed.Add(1)
 		r.err = fmt.Errorf("stage %q: %w", s.Name, err)
 
-		// What other steps still wait for is of no use to this frame.
+		// Cancel the other steps: the frame has failed.
 		r.cancel(r.err)
 	}
 }

@@ -15,22 +15,22 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Platform is that of an application where models are shown.
+// Platform is the platform of an application in lists of models.
 const Platform = "ensemble"
 
-// textsMax is the room that the texts of one frame have.
+// textsMax is the space for the texts of one frame.
 const textsMax = 64 << 10
 
-// Set is applications as a gateway serves them: like models, with one payload for all inputs and one for all outputs. A
-// list is as long as it can be, filled up with zeros; the output NAME_count, INT32, says how many elements are there, also of
+// Set is a gateway's applications. They look like models, with one payload for all inputs and one for all outputs. A
+// list is padded with zeros to its largest length. The output NAME_count, INT32, is the number of elements, also for
 // outputs that may be missing.
 type Set struct{ all []*served }
 
 // served is one application of a Set.
 type served struct {
 	app     *App
-	ready   *frontend.Model // what is told of it while all its models are ready
-	unready *frontend.Model // and else
+	ready   *frontend.Model // description while all its models are ready
+	unready *frontend.Model // description otherwise
 	counted []bool          // by output: a count follows
 }
 
@@ -76,7 +76,7 @@ func describeApp(a *App) (*served, error) {
 
 	m := frontend.Model{ModelInfo: info, InputBytes: in.Bytes, OutputBytes: out.Bytes}
 
-	// Texts of any length have no size in advance: a bound keeps a request's buffer finite.
+	// Texts have no fixed size, so limit them to keep a request's buffer finite.
 	if in.Varies {
 		m.InputBytes, m.InputMax = -1, uint32(in.Bytes+textsMax)
 	}
@@ -84,18 +84,18 @@ func describeApp(a *App) (*served, error) {
 		m.OutputBytes = -1
 	}
 
-	// Two descriptions are made once, so that telling of a model allocates nothing.
+	// Make both descriptions once, so that describing a model allocates nothing.
 	ready := m
 	ready.Ready = true
 	s.ready, s.unready = &ready, &m
 	return s, nil
 }
 
-// describeOutputs describes what a frame's answer has, and counts beside what differs from frame to frame.
+// describeOutputs describes the outputs of a frame, with a count for each output whose length varies.
 func (s *served) describeOutputs(info *model.Info) error {
 	g := s.app.graph
 	for i, o := range g.Outputs {
-		// What clients are told has fixed shapes: a list is as long as it can be.
+		// Clients see fixed shapes: a list has its largest length.
 		at := g.Answer[i]
 		t := g.Tensors[at].Tensor
 		t.Name = o.Name
@@ -110,7 +110,7 @@ func (s *served) describeOutputs(info *model.Info) error {
 		}
 	}
 
-	// Counts take their names from outputs, so that two may meet.
+	// Counts take their names from outputs, so two names may collide.
 	for i := range info.Outputs {
 		if name := info.Outputs[i].Name; slices.ContainsFunc(info.Outputs[:i], func(t model.Tensor) bool { return t.Name == name }) {
 			return fmt.Errorf("output %q is there twice, once as a count", name)
@@ -128,7 +128,7 @@ func (s *Set) findApp(name string) *served {
 	return nil
 }
 
-// App returns the application of a name, for sessions; nil: there is none. A nil Set has none.
+// App returns the application of a name, or nil. A nil Set has none.
 func (s *Set) App(name string) *App {
 	if s == nil {
 		return nil
@@ -139,7 +139,7 @@ func (s *Set) App(name string) *App {
 	return nil
 }
 
-// describeModel is what is told of an application now.
+// describeModel returns the present description of an application.
 func (s *served) describeModel() *frontend.Model {
 	for j := range s.app.steps {
 		// Hooks run here and are always ready.
@@ -154,7 +154,7 @@ func (s *served) describeModel() *frontend.Model {
 	return s.ready
 }
 
-// Model describes an application; nil if there is none of that name and version.
+// Model describes an application; nil if there is none with that name and version.
 func (s *Set) Model(name, version string) *frontend.Model {
 	if one := s.findApp(name); one != nil && (version == "" || version == one.ready.Version) {
 		return one.describeModel()
@@ -162,7 +162,7 @@ func (s *Set) Model(name, version string) *frontend.Model {
 	return nil
 }
 
-// Models describes all of them, by name.
+// Models describes all applications, by name.
 func (s *Set) Models() (all []*frontend.Model) {
 	for _, one := range s.all {
 		all = append(all, one.describeModel())
@@ -192,7 +192,7 @@ func (s *Set) Do(ctx context.Context, r frontend.Request) (frontend.Result, erro
 	return frontend.Result{Data: one.pack(answer), Elapsed: answer.Elapsed, Slack: answer.Slack}, nil
 }
 
-// splitInputs finds the inputs in a payload, where they lie behind each other in the order that the description gives.
+// splitInputs splits a payload into the inputs, which lie one after another in the order of the description.
 func (s *served) splitInputs(payload []byte) (inputs [][]byte, err error) {
 	rest := payload
 	for i := range s.ready.Inputs {
@@ -211,7 +211,7 @@ func (s *served) splitInputs(payload []byte) (inputs [][]byte, err error) {
 	return inputs, nil
 }
 
-// outcome is why a frame has no answer, as of a model of the application's name.
+// outcome returns the error of a frame in the form of a model's, with the application's name.
 func (s *served) outcome(ctx context.Context, err error, begun time.Time) error {
 	if errors.Is(err, ErrInvalid) {
 		return fmt.Errorf("%w: %w", frontend.ErrInvalid, err)
@@ -225,7 +225,7 @@ func (s *served) outcome(ctx context.Context, err error, begun time.Time) error 
 	o := &frontend.OutcomeError{Reason: model.ExecutionFailed, Model: s.ready.Name, Budget: budget, Elapsed: time.Since(begun), Cause: err}
 	var of *frontend.OutcomeError
 
-	// A stage's own outcome says more than the frame's deadline does.
+	// A stage's own outcome is more specific than the frame's deadline.
 	switch {
 	case errors.As(err, &of):
 		o.Reason, o.Local = of.Reason, of.Local
@@ -237,7 +237,7 @@ func (s *served) outcome(ctx context.Context, err error, begun time.Time) error 
 	return o
 }
 
-// pack lays the outputs behind each other.
+// pack concatenates the outputs.
 func (s *served) pack(a *Answer) []byte {
 	out := make([]byte, 0, max(s.ready.OutputBytes, 0))
 	k := 0
@@ -248,7 +248,7 @@ func (s *served) pack(a *Answer) []byte {
 			out = append(out, element...)
 		}
 
-		// An element that is not there is zeros; a text that is not, a length of 0.
+		// A missing element is zeros; a missing text is a length of 0.
 		size := t.RowBytes()
 		if t.Varies() {
 			elements, _ := model.CountTexts(out[begin:])

@@ -2,29 +2,29 @@ package app
 
 import "time"
 
-// Standing is how a session's promise is kept.
+// Standing is how far a session's promise is kept.
 type Standing struct {
-	Frames  uint64 `json:"frames"`  // that were run and have ended
+	Frames  uint64 `json:"frames"`  // run and ended
 	InTime  uint64 `json:"in_time"` // answered within the latency
 	Late    uint64 `json:"late"`    // answered after it
 	Failed  uint64 `json:"failed"`  // without an answer
 	Skipped uint64 `json:"skipped"` // refused: faster than the session's rate
 	// Recent is the share of the latest frames that were in time, 0 to 1.
 	Recent float64 `json:"recent"`
-	// Hurt says that Recent is less than was promised.
+	// Hurt means that Recent is below the promise.
 	Hurt bool `json:"hurt"`
-	// Slowed is the rate that has to do, frames/s, since GPUs were lost; 0: the session has its own.
+	// Slowed is the reduced rate after a loss of GPUs, frames/s; 0: the session has its own rate.
 	Slowed float64 `json:"slowed,omitempty"`
-	// Evicted says why the session was closed; empty: it was not evicted.
+	// Evicted is the reason why the session was evicted; empty: it was not.
 	Evicted string `json:"evicted,omitempty"`
 }
 
 const (
-	// promisedShare of the frames are in time.
+	// promisedShare is the share of frames that must be in time.
 	promisedShare = 0.99
-	// recentFrames is how many of the latest frames tell whether a promise is kept.
+	// recentFrames is the number of latest frames that decide whether a promise is kept.
 	recentFrames = 200
-	// hurtLeast is how many frames have to be bad before anybody is told: one is within every promise.
+	// hurtLeast is the number of bad frames from which a promise can be broken: every promise allows one.
 	hurtLeast = 2
 )
 
@@ -33,11 +33,11 @@ type window struct {
 	bad   [recentFrames]bool
 	n     int // frames in it
 	next  int
-	count int // bad ones in it
+	count int // bad frames in it
 }
 
 func (w *window) addFrame(bad bool) {
-	// The oldest frame leaves a full window, and with it what it counted.
+	// The oldest frame leaves a full window; subtract it.
 	if w.n == recentFrames && w.bad[w.next] {
 		w.count--
 	}
@@ -51,7 +51,7 @@ func (w *window) addFrame(bad bool) {
 
 func (w *window) goodShare() float64 { return 1 - float64(w.count)/float64(max(w.n, 1)) }
 
-// noteFrame counts a frame's end, and tells of a promise that is broken or kept again.
+// noteFrame counts a frame's end, and signals when the promise is broken or kept again.
 func (s *Stream) noteFrame(answered, inTime bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Stream) noteFrame(answered, inTime bool) {
 	s.recent.addFrame(!inTime)
 	st.Recent = s.recent.goodShare()
 
-	// A share alone would call a young session broken after its first bad frame.
+	// With the share alone, a young session would be broken after its first bad frame.
 	hurt := s.recent.count >= hurtLeast && st.Recent < promisedShare
 	if hurt == st.Hurt {
 		return
@@ -81,25 +81,26 @@ func (s *Stream) noteFrame(answered, inTime bool) {
 	s.tellChange()
 }
 
-// tellChange sends to Changed; the lock is held.
+// tellChange sends to Changed. The caller holds the lock.
 func (s *Stream) tellChange() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // whoever reads finds the latest anyway
+	default: // an unread message already stands for this change
 	}
 }
 
-// Standing returns how the promise is kept.
+// Standing returns how far the promise is kept.
 func (s *Stream) Standing() Standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.standing
 }
 
-// Changed is sent to when Standing's Hurt, Slowed or Evicted has changed; one message may stand for several changes. It is never closed.
+// Changed receives a message when Standing's Hurt, Slowed or Evicted changes; one message may stand for several
+// changes. It is never closed.
 func (s *Stream) Changed() <-chan struct{} { return s.changed }
 
-// NextFrame is the first time from now on at which a frame of a session that is Triggered should come; now for others.
+// NextFrame returns the next time at which a frame of a Triggered session should come, and now for other sessions.
 func (s *Stream) NextFrame(now time.Time) time.Time {
 	if !s.session.Triggered || s.phase.IsZero() {
 		return now
@@ -110,7 +111,8 @@ func (s *Stream) NextFrame(now time.Time) time.Time {
 	return nextOf(s.phase, s.period(), now)
 }
 
-// nextOf is the first time from now on that is whole periods away from phase, or phase itself if that is to come.
+// nextOf returns the first time, now or later, that is a whole number of periods after phase; phase itself if it is
+// in the future.
 func nextOf(phase time.Time, period time.Duration, now time.Time) time.Time {
 	if late := now.Sub(phase); late > 0 {
 		return phase.Add((late + period - 1) / period * period)

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Status is what the sessions of a Set's applications come to, for people.
+// Status is the state of the sessions of a Set's applications, for people.
 type Status struct {
 	Applications []ApplicationStatus `json:"applications"`
 }
 
-// ApplicationStatus is one application's. Its own Frames are those with and without a session.
+// ApplicationStatus is the status of one application. Its Frames include those without a session.
 type ApplicationStatus struct {
 	Name     string          `json:"name"`
 	Latency  time.Duration   `json:"latency_ns"`
@@ -23,10 +23,10 @@ type ApplicationStatus struct {
 	Sessions []SessionStatus `json:"sessions"` // by number
 	Latest   []FrameTrace    `json:"latest"`   // the newest first
 	Hurt     uint64          `json:"hurt"`     // times that a session's promise was broken
-	Evicted  uint64          `json:"evicted"`  // sessions, for want of GPUs
+	Evicted  uint64          `json:"evicted"`  // sessions, because of missing GPUs
 }
 
-// SessionStatus is one open session's.
+// SessionStatus is the status of one open session.
 type SessionStatus struct {
 	Number  uint64        `json:"number"`
 	Name    string        `json:"name,omitempty"`
@@ -51,12 +51,12 @@ func (a *App) Status() ApplicationStatus {
 	}
 	a.streams.mu.Unlock()
 
-	// A map has no order, and people compare one look with the next.
+	// Sort: a map has no order, and people compare successive outputs.
 	slices.SortFunc(s.Sessions, func(a, b SessionStatus) int { return cmp.Compare(a.Number, b.Number) })
 	return s
 }
 
-// Status returns all applications'.
+// Status returns the status of all applications.
 func (s *Set) Status() Status {
 	status := Status{Applications: []ApplicationStatus{}}
 	for _, one := range s.all {

@@ -10,17 +10,19 @@ import (
 	graph "downbeat.dev/core/app"
 )
 
-// Session is what a stream of frames is promised.
+// Session is the promise of a stream of frames.
 type Session struct {
 	Rate    float64       // frames/s; more are refused
 	Latency time.Duration // of each frame; 0: the application's
-	Floor   float64       // least accuracy that is an answer, 0 to 1
-	Lease   time.Duration // without a frame for so long the session is closed; 0: DefaultLease
+	Floor   float64       // lowest acceptable accuracy of an answer, 0 to 1
+	Lease   time.Duration // the session is closed after this time without a frame; 0: DefaultLease
 	Name    string        // for people; may be empty
-	// LeastRate has to do while GPUs that were promised are lost, frames/s; 0: Rate. It is fallen back on before any session is evicted.
+	// LeastRate is the lowest acceptable rate when GPUs are lost, frames/s; 0: Rate. All sessions are slowed to it
+	// before any is evicted.
 	LeastRate float64
-	Claim     uint8 // when GPUs are lost, sessions with a smaller claim give way first; of equal ones the latest
-	// Triggered says that the frames come when Stream.NextFrame says, so that those of several sessions make a batch.
+	Claim     uint8 // when GPUs are lost, sessions with a smaller claim give way first; of equal claims, the latest
+	// Triggered means that frames come at the times of Stream.NextFrame, so that frames of several sessions form a
+	// batch.
 	Triggered bool
 }
 
@@ -31,11 +33,11 @@ const (
 	streamsMax = 1024
 	rateMax    = 1e6
 	nameMax    = 128 // bytes
-	// burstFrames is how many frames may come before their time: networks bunch them up.
+	// burstFrames is how many frames may come early, since networks bunch them.
 	burstFrames = 3
 )
 
-// The ends of frames that were not run.
+// Errors of frames that were not run.
 var (
 	ErrClosed   = errors.New("session closed")
 	ErrTooFast  = errors.New("more frames than the session's rate")
@@ -44,46 +46,46 @@ var (
 	ErrEvicted = errors.New("session evicted")
 )
 
-// EvictedError is why a session was closed that had been admitted.
+// EvictedError is the reason why an admitted session was closed.
 type EvictedError struct {
 	Application string
-	Had, Left   int // GPUs: when the promises were last kept, and now
+	Had, Left   int // number of GPUs: when the promises were last kept, and now
 }
 
 func (e *EvictedError) Error() string {
 	return fmt.Sprintf("%v: application %q: %d GPUs of %d are left, and the promises of sessions with a greater claim take them all", ErrEvicted, e.Application, e.Left, e.Had)
 }
 
-// Is makes an eviction an end of the session, too.
+// Is makes an eviction match ErrClosed as well.
 func (e *EvictedError) Is(target error) bool { return target == ErrEvicted || target == ErrClosed }
 
 // Stream is an open session.
 type Stream struct {
 	app     *App
-	number  uint64 // of the App's sessions
+	number  uint64 // among the App's sessions
 	session Session
 	states  []stepState // by step
 	lease   *time.Timer
-	offsets []time.Duration // by step, as admission found them; nil: the application's, scaled
-	phase   time.Time       // when a frame may come, and after each period; zero: nobody says
+	offsets []time.Duration // by step, from admission; nil: the application's, scaled
+	phase   time.Time       // a time at which a frame may come, as at every period after it; zero: unknown
 	changed chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	due      time.Time  // of the next frame
 	closed   bool
-	evicted  *EvictedError // why it is closed; nil: for no such reason
-	rate     float64       // that is kept to now
+	evicted  *EvictedError // why it is closed; nil: not evicted
+	rate     float64       // the present rate
 	standing Standing
 	recent   window
 }
 
-// stepState is what a step keeps from frame to frame: what its hook left, or the name of its sequence.
+// stepState is a step's state between frames: the state of its hook, or the name of its sequence.
 type stepState struct {
-	turn  chan struct{} // cap 1; whose frame has put something in runs the step
-	value any           // read and written with the turn
+	turn  chan struct{} // cap 1; the frame that has put a value in runs the step
+	value any           // only the frame with the turn reads and writes it
 }
 
-// takeTurn waits until the session's frames before this one have left the step, and no longer than until.
+// takeTurn waits until the session's earlier frames have left the step, at most until the given time.
 func (s *stepState) takeTurn(ctx context.Context, until time.Time) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -103,8 +105,8 @@ func (s *stepState) takeTurn(ctx context.Context, until time.Time) error {
 
 func (s *stepState) endTurn() { <-s.turn }
 
-// Open begins a session. ctx has no meaning after. The error wraps ErrInvalid, ErrSessions, ErrRefused or, of an App that is closed,
-// ErrClosed.
+// Open begins a session. ctx applies only to Open itself. The error wraps ErrInvalid, ErrSessions, ErrRefused or, for
+// a closed App, ErrClosed.
 func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	if s.Latency == 0 {
 		s.Latency = a.graph.Latency
@@ -130,7 +132,7 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		return nil, fmt.Errorf("%w: session: name of %d bytes: want at most %d", ErrInvalid, len(s.Name), nameMax)
 	}
 
-	// Counted before it is admitted: the limit bounds those that are being decided about, too.
+	// Count the session before admission, so that the limit also bounds pending decisions.
 	stream := &Stream{app: a, session: s, rate: s.Rate, states: make([]stepState, len(a.steps)), changed: make(chan struct{}, 1)}
 	for j := range stream.states {
 		stream.states[j].turn = make(chan struct{}, 1)
@@ -145,8 +147,8 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		}
 	}
 
-	// The App may have been closed while admission decided, and with it the session. The lease may end at once, and Close reads the timer under
-	// the lock.
+	// The App may have been closed during admission, and the session with it. Set the lease under the lock: it may
+	// expire at once, and Close reads it.
 	stream.mu.Lock()
 	defer stream.mu.Unlock()
 	if stream.closed {
@@ -156,11 +158,11 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	return stream, nil
 }
 
-// Session returns what was promised.
+// Session returns the promise.
 func (s *Stream) Session() Session { return s.session }
 
-// Run answers a frame of the session, within its latency or ctx's deadline, whichever is earlier. Besides Run's errors
-// it may return ErrClosed or ErrTooFast.
+// Run answers a frame of the session, within its latency or ctx's deadline, whichever is earlier. Besides the errors
+// of App.Run it returns ErrClosed and ErrTooFast.
 func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
 	now := time.Now()
 	first, err := s.admitFrame(now)
@@ -168,21 +170,21 @@ func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
 		return nil, err
 	}
 
-	// Admission takes the lock of the stream while it holds its own, so it is told without.
+	// Call Admission without the stream's lock: it takes that lock while it holds its own.
 	if first && s.app.admission != nil {
 		s.app.admission.notePhase(s, now)
 	}
 	answer, err := s.app.runFrame(ctx, f, s.session.Latency, s)
 
-	// What its caller got wrong or gave up breaks no promise.
+	// Invalid and canceled frames break no promise.
 	if !errors.Is(err, ErrInvalid) && !errors.Is(err, context.Canceled) {
 		s.noteFrame(err == nil, err == nil && answer.Slack >= 0)
 	}
 	return answer, err
 }
 
-// admitFrame keeps the session's rate: a frame is due one period after the one before, and may come a few periods early.
-// first tells the session's first.
+// admitFrame enforces the session's rate: a frame is due one period after the previous one, and may come a few
+// periods early. first is true for the session's first frame.
 func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +195,7 @@ func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
 		return false, ErrClosed
 	}
 
-	// A frame that is refused shows a living client all the same.
+	// A refused frame also shows that the client is alive.
 	s.lease.Reset(s.session.Lease)
 	period := s.period()
 
@@ -203,7 +205,7 @@ func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
 	}
 	first = s.due.IsZero()
 
-	// Time without frames earns no burst later.
+	// Time without frames allows no later burst.
 	if s.due.Before(now) {
 		s.due = now
 	}
@@ -211,7 +213,7 @@ func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
 	return first, nil
 }
 
-// evict ends the session for want of GPUs.
+// evict ends the session because of missing GPUs.
 func (s *Stream) evict(why *EvictedError) {
 	s.mu.Lock()
 	if s.closed {
@@ -226,7 +228,7 @@ func (s *Stream) evict(why *EvictedError) {
 	s.Close()
 }
 
-// changeRate has the session's frames come at another rate, at most its own, one of them at phase.
+// changeRate changes the rate of the session's frames, at most to its own, with one of them at phase.
 func (s *Stream) changeRate(rate float64, now, phase time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +236,7 @@ func (s *Stream) changeRate(rate float64, now, phase time.Time) {
 		return
 	}
 
-	// Of a session that is slowed no frame comes before the one that admission counts with.
+	// In a slowed session no frame comes before the one that admission planned.
 	s.rate, s.standing.Slowed = rate, 0
 	if rate < s.session.Rate {
 		s.standing.Slowed = rate
@@ -243,10 +245,10 @@ func (s *Stream) changeRate(rate float64, now, phase time.Time) {
 	s.tellChange()
 }
 
-// period is the time from a frame to the next; the lock is held.
+// period returns the time from one frame to the next. The caller holds the lock.
 func (s *Stream) period() time.Duration { return time.Duration(float64(time.Second) / s.rate) }
 
-// Close ends the session; its frames under way end as they would have. A second Close does nothing.
+// Close ends the session. Frames under way end normally. A second Close does nothing.
 func (s *Stream) Close() {
 	s.mu.Lock()
 	first := !s.closed
@@ -259,19 +261,19 @@ func (s *Stream) Close() {
 		return
 	}
 
-	// Without the lock of the stream: Status holds the list's while it asks streams.
+	// Do not hold the stream's lock: Status locks streams while it holds the list's lock.
 	s.app.streams.removeStream(s)
 	if s.app.admission != nil {
 		s.app.admission.release(s)
 	}
 }
 
-// streams are the sessions that are open.
+// streams are the open sessions of an App.
 type streams struct {
 	most   int
 	mu     sync.Mutex
 	open   map[*Stream]struct{}
-	given  uint64 // numbers
+	given  uint64 // numbers given so far
 	closed bool   // with the App
 }
 
@@ -306,13 +308,13 @@ func (s *streams) closeAll() {
 	s.open, s.closed = nil, true
 	s.mu.Unlock()
 
-	// Close takes the lock to remove itself.
+	// Close takes the lock to remove the stream.
 	for stream := range all {
 		stream.Close()
 	}
 }
 
-// Sessions returns how many sessions are open.
+// Sessions returns the number of open sessions.
 func (a *App) Sessions() int {
 	a.streams.mu.Lock()
 	defer a.streams.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// FrameTrace is how one frame went: its steps over time.
+// FrameTrace is the course of one frame: its steps over time.
 type FrameTrace struct {
 	Session uint64        `json:"session"` // its number; 0: none
 	Begun   time.Time     `json:"begun"`
@@ -16,26 +16,26 @@ type FrameTrace struct {
 	Steps   []StepTrace   `json:"steps"` // in the order of the graph's steps
 }
 
-// StepTrace is one step of it; times are from the frame's begin.
+// StepTrace is one step of a frame. Times count from the frame's begin.
 type StepTrace struct {
 	From     time.Duration `json:"from_ns"`
 	To       time.Duration `json:"to_ns"`
 	Requests int           `json:"requests"`
-	Again    bool          `json:"again,omitempty"` // it missed its own deadline and was asked once more
+	Again    bool          `json:"again,omitempty"` // it missed its own deadline and was asked again
 	End      string        `json:"end,omitempty"`   // failed, canceled or skipped; empty: answered
 }
 
-// tracesKept is how many of the latest frames an App remembers.
+// tracesKept is the number of latest frames that an App keeps.
 const tracesKept = 64
 
 // traces are the latest frames of an App.
 type traces struct {
 	mu   sync.Mutex
 	kept [tracesKept]FrameTrace
-	n    int // frames ever
+	n    int // frames since the start
 }
 
-// addFrame remembers a frame that has ended. Memory of an older one is used again.
+// addFrame stores an ended frame in the memory of an older one.
 func (t *traces) addFrame(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *traces) latest() (all []FrameTrace) {
 	for i := range min(t.n, tracesKept) {
 		f := t.kept[(t.n-1-i)%tracesKept]
 
-		// The ring writes over its steps with later frames.
+		// Clone: later frames overwrite the steps in the ring.
 		f.Steps = slices.Clone(f.Steps)
 		all = append(all, f)
 	}
