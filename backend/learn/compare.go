@@ -2,42 +2,42 @@ package learn
 
 import "time"
 
-// Samples of the present that a comparison with the first weights takes.
+// Sizes of a comparison with the first weights, in samples of the present.
 const (
 	comparedLeast = 8
 	comparedMost  = 32
 )
 
-// Compared is how the weights that serve and those that the learner began with answered the same samples of the present:
-// what learning has gained, or lost.
+// Compared is the result of comparing the serving weights with the learner's first weights on the same samples of the
+// present: the accuracy that learning has gained or lost.
 type Compared struct {
-	Version        int // that serves
+	Version        int // of the serving weights
 	Samples        int
-	Serving, First float64 // shares that were answered rightly
+	Serving, First float64 // share of right answers
 }
 
-// comparison is one that steps are making. What is published meanwhile ends it.
+// comparison is a comparison under way. A publication ends it.
 type comparison struct {
 	list           []Sample
 	serving, first []bool
 }
 
-// BeginComparison has brief steps compare the weights that serve with those that the learner began with, on the samples
-// that came since the comparison before, the latest 32 at most. Of fewer than 8 there is none.
+// BeginComparison makes brief steps compare the serving weights with the learner's first weights, on the samples
+// since the previous comparison, at most the latest 32. It does nothing with fewer than 8 samples.
 func (l *Learner) BeginComparison() {
 	if list := l.samples.latest; l.comparing == nil && len(list) >= comparedLeast {
 		l.comparing, l.samples.latest = &comparison{list: list}, nil
 	}
 }
 
-// compareSome answers a batch of the comparison that has begun, and tells whether there is one.
+// compareSome answers a batch of the comparison under way, and reports whether there is one.
 func (l *Learner) compareSome(r *Report) (did bool, err error) {
 	c := l.comparing
 	if c == nil {
 		return false, nil
 	}
 
-	// Until something is published the first weights serve.
+	// Before the first publication, the first weights serve.
 	r.Work = Judging
 	switch {
 	case len(c.serving) < len(c.list):
@@ -56,7 +56,7 @@ func (l *Learner) compareSome(r *Report) (did bool, err error) {
 	return true, err
 }
 
-// answerNext answers a batch of the samples behind those that right tells of, and appends to it.
+// answerNext answers a batch of the samples that follow those in right, and appends the answers to right.
 func (j *judge) answerNext(list []Sample, right []bool, r *Report) ([]bool, error) {
 	rest := list[len(right):]
 	rest = rest[:min(j.batch, len(rest))]
@@ -65,39 +65,39 @@ func (j *judge) answerNext(list []Sample, right []bool, r *Report) ([]bool, erro
 	return append(right, now.right...), err
 }
 
-// takeCompared returns a comparison that has ended since the call before.
+// takeCompared returns a comparison that has ended since the previous call.
 func (l *Learner) takeCompared() (c Compared, ended bool) {
 	c, l.compared = l.compared, Compared{}
 	return c, c.Samples > 0
 }
 
-// Standing is what is told of a live learner.
+// Standing is the published state of a live learner.
 type Standing struct {
 	Model     string          `json:"model"`
-	Version   int             `json:"version"`       // that serves
-	First     int             `json:"first_version"` // that the learner began with
-	Versions  []int           `json:"versions"`      // that can be put in force again, and the serving one
-	Learning  bool            `json:"learning"`      // a drift was seen, and no rollback since
-	Samples   int             `json:"samples"`       // with a class
+	Version   int             `json:"version"`       // of the serving weights
+	First     int             `json:"first_version"` // with which the learner began
+	Versions  []int           `json:"versions"`      // versions that can be rolled back to, and the serving one
+	Learning  bool            `json:"learning"`      // a drift was detected, and no rollback since
+	Samples   int             `json:"samples"`       // labelled
 	Steps     int             `json:"training_steps"`
 	Drifts    int             `json:"drifts"`
 	Published int             `json:"published"`
-	Discarded int             `json:"discarded"` // candidates: worse, no numbers, or not to be published
+	Discarded int             `json:"discarded"` // candidates: worse, not finite, or not publishable
 	Accuracy  []AccuracyAfter `json:"accuracy"`  // the oldest first; of the last minutes
 }
 
-// AccuracyAfter is a comparison and when it was made.
+// AccuracyAfter is a comparison and the time at which it was made.
 type AccuracyAfter struct {
 	Ago     float64 `json:"seconds_ago"`
 	Version int     `json:"version"`
 	Samples int     `json:"samples"`
-	Serving float64 `json:"serving"` // share of the samples that the serving weights answered rightly
-	First   float64 `json:"first"`   // the same, of the weights that the learner began with
+	Serving float64 `json:"serving"` // share of right answers of the serving weights
+	First   float64 `json:"first"`   // the same, of the weights with which the learner began
 
 	at time.Duration // since the learner began
 }
 
-// standing tells how a learner stands; its comparisons are the caller's.
+// standing returns a learner's state. The caller adds the comparisons.
 func (l *Learner) standing() Standing {
 	c := &l.counts
 	return Standing{Version: l.Version(), First: l.start.Number, Versions: l.numbers(), Learning: l.learning, Samples: c.Labelled, Steps: c.Steps,

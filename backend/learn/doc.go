@@ -1,22 +1,22 @@
-// Package learn trains one model further while it serves: it keeps labelled samples of what is asked, notices drift,
+// Package learn trains one model further while it serves. It keeps labelled samples of the served inputs, detects drift,
 // runs training steps one at a time, and publishes weights that have been shown to be better (AdaInf §3.2 and §3.3;
 // docs/decisions/0152).
 //
-// It starts no goroutine, sets no timer and chooses no moment: whoever has time on a processor or GPU that nobody can
-// miss calls Step, and is told how long it took. It reads no request and sends no answer.
+// It starts no goroutine, sets no timer and chooses no time: the owner of an idle processor or GPU calls Step, which
+// reports how long it took. The package reads no request and sends no answer.
 //
-// Words: a sample is an input with its class; a fresh one has not been trained on yet; the candidate is what steps train;
-// the serving weights are those published last; known versions served when a drift came.
+// Words: a sample is an input with its class; a fresh sample has not been trained on yet; the candidate is the set of
+// weights being trained; the serving weights are the latest published ones; known versions served when a drift came.
 //
 // Invariants:
 //
-//	L1  Weights are published only when they answer fresh samples of the present better than the serving ones, by more
-//	    than one and a half standard errors, and have not forgotten what the first weights could. What they replace goes
-//	    on being judged, and comes back if it is better by as much.
-//	L2  Weights that are not finite, or a loss that is not, are never published: the candidate begins again.
+//	L1  Weights are published only if they answer fresh samples of the present better than the serving ones, by more
+//	    than one and a half standard errors, and have not forgotten the first data. The replaced version is still
+//	    judged, and serves again if it is better by as much.
+//	L2  Weights or a loss that are not finite are never published: the candidate restarts from the serving weights.
 //	L3  A sample judges only weights that were not trained on it; samples that detect drift are never trained on.
 //	L4  The same options, samples and calls publish the same versions.
-//	L5  A version is in the repository whole or not at all.
+//	L5  A version is in the repository completely or not at all.
 //
-// A Learner belongs to one goroutine.
+// A Learner is not safe for concurrent use.
 package learn

@@ -7,27 +7,27 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// windowMax is the most drift samples of a period that are kept.
+// windowMax is the largest number of drift samples kept per period.
 const windowMax = 2 * driftMax
 
-// Look compares the period so far with the data before it, when a look is due, and sets the learner to work if that has
-// drifted. The last look is at the period's end and each earlier one in half of the time, so that a great change is seen
-// at once and a small one with many samples. They share the period's level: a period without drift raises an alarm no more
-// often than Options.Level says. inputs is how many samples were answered for it: 0 if no look was due, or there were too few
-// samples for one.
+// Look compares the period so far with the data before it, if a look is due, and starts learning if the data has
+// drifted. The last look is at the period's end, and each earlier one at half the time of the next, so that a large
+// change is detected early and a small one with many samples. The looks share the period's level: a period without
+// drift raises an alarm no more often than Options.Level. inputs is the number of samples answered for the look: 0 if
+// no look was due or there were too few samples.
 func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, err error) {
 	l.now = now
 	if !l.LookDue(now) {
 		return report, 0, nil
 	}
 
-	// Looks that were missed are not made up for: the window has their samples.
+	// Do not repeat missed looks: the window has their samples.
 	for l.looked < l.options.Looks && l.LookDue(now) {
 		l.looked++
 	}
 	last := l.looked >= l.options.Looks
 
-	// Two samples are the least that a comparison takes.
+	// A comparison needs at least two samples.
 	s := l.samples
 	if len(s.window) >= 2 {
 		if report, inputs, err = l.compareWindow(); err != nil {
@@ -40,7 +40,7 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 		l.noteDrift(report, now)
 	}
 
-	// The level is for one period: the next one has all of its looks, and an empty window.
+	// The level is per period: the next period has all of its looks and an empty window.
 	if last {
 		l.began, l.looked = now, 0
 		s.window, s.filling = nil, false
@@ -48,7 +48,7 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	return report, inputs, nil
 }
 
-// lookAfter is how long after a period's start its n-th look is due.
+// lookAfter returns the time of a period's n-th look, from the period's start.
 func (l *Learner) lookAfter(n int) time.Duration { return l.options.Period >> (l.options.Looks - n) }
 
 // compareWindow tests the period's samples against the reference, both as the serving weights see them.
@@ -64,9 +64,9 @@ func (l *Learner) compareWindow() (report plan.DriftReport, inputs int, err erro
 	return l.test.Report(), max(1, answered), nil
 }
 
-// beginTest begins to test the period's samples.
+// beginTest begins the test of the period's samples.
 func (l *Learner) beginTest() (answered int, err error) {
-	// Both sides are answered by the weights that serve now: only the inputs may differ.
+	// The serving weights answer both sides: only the inputs may differ.
 	s := l.samples
 	old, n, err := l.serving.see(s.reference)
 	if err != nil {
@@ -80,29 +80,29 @@ func (l *Learner) beginTest() (answered int, err error) {
 	return n + m, err
 }
 
-// lookedAt are the period's latest samples.
+// lookedAt returns the period's latest samples.
 func (l *Learner) lookedAt() []Sample {
 	s := l.samples
 	s.window = s.window[max(0, len(s.window)-windowMax):]
 	return s.window
 }
 
-// noteDrift makes the present the reference, and wakes the learner.
+// noteDrift makes the present data the reference and starts learning.
 func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.counts.Drifts++
 	l.drifts = append(l.drifts, now)
 
-	l.impact, l.gains = max(report.ImpactHigh, 0), nil // few labels may show no loss where there is one
+	l.impact, l.gains = max(report.ImpactHigh, 0), nil // the high bound: few labels may hide a loss
 
-	// A judgement that has begun is by samples of before.
+	// Close a judgement under way: its samples are from before the drift.
 	l.closeTrial()
 
-	// A rollback holds only until the world has changed again.
+	// A rollback holds only until the next drift.
 	l.learning, l.held = true, false
 	l.best, l.sinceJudge, l.evidence = 0, 0, evidence{}
 	l.samples.noteDrift()
 	l.keepKnown()
 }
 
-// Drifts returns when drifts were detected.
+// Drifts returns the times of detected drifts.
 func (l *Learner) Drifts() []time.Duration { return slices.Clone(l.drifts) }

@@ -7,24 +7,25 @@ import (
 )
 
 const (
-	// betterBy is the standard errors by which a candidate must be better to serve, or the version before it to serve
-	// again. Candidates are judged again and again, so that one may pass by chance: what it replaced goes on being judged.
-	// With one error versions go to and fro, with two a better one waits twice as long (docs/decisions/0152).
+	// betterBy is the number of standard errors by which a candidate must be better to serve, or the previous version
+	// to serve again. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that
+	// it replaced is still judged. With one standard error versions alternate; with two, a better version waits twice
+	// as long (docs/decisions/0152).
 	betterBy = 1.5
-	// worseBy is the standard errors by which a candidate must be worse to be thrown away.
+	// worseBy is the number of standard errors by which a candidate must be worse to be discarded.
 	worseBy = 2
-	// evidenceKept is what a judgement counts after the next one: the candidate has moved on.
+	// evidenceKept is the weight of earlier judgements at the next one: the candidate has changed since.
 	evidenceKept = 0.8
-	// knownMost bounds the versions that are tried again when the world changes.
+	// knownMost bounds the number of known versions, which are tried again after a drift.
 	knownMost = 6
 )
 
-// evidence is how a candidate and the serving weights answered the same samples. Only those on which the two differ say
-// which is better (McNemar 1947).
+// evidence counts the answers of a candidate and the serving weights to the same samples. Only samples that they
+// answer differently show which one is better (McNemar 1947).
 type evidence struct {
 	judged      float64    // samples
-	plus, minus float64    // that only the candidate, and only the serving weights, answered rightly
-	exits       []evidence // of each early exit of the candidate, beside the whole candidate
+	plus, minus float64    // right only for the candidate, and only for the serving weights
+	exits       []evidence // of each early exit of the candidate, compared with the whole candidate
 }
 
 // add counts answers to the same samples.
@@ -40,7 +41,7 @@ func (e *evidence) add(serving, candidate []bool) {
 	}
 }
 
-// addExits counts what the exits of a net answered beside the whole of it.
+// addExits counts the answers of a net's exits, compared with the whole net.
 func (e *evidence) addExits(now sight) {
 	e.exits = slices.Grow(e.exits, len(now.exits))[:len(now.exits)]
 	for k, right := range now.exits {
@@ -48,11 +49,11 @@ func (e *evidence) addExits(now sight) {
 	}
 }
 
-// follow adds newer answers, and lets the older ones count less.
+// follow adds newer answers and reduces the weight of older ones.
 func (e *evidence) follow(now evidence) {
 	e.judged, e.plus, e.minus = evidenceKept*e.judged+now.judged, evidenceKept*e.plus+now.plus, evidenceKept*e.minus+now.minus
 
-	// Other evidence may hold the same exits: theirs must stay.
+	// Clone: other evidence may share the slice of exits.
 	older := e.exits
 	e.exits = slices.Clone(now.exits)
 	for k := range older {
@@ -61,7 +62,7 @@ func (e *evidence) follow(now evidence) {
 	}
 }
 
-// exitGaps is by how much less of the samples each exit answered rightly than the whole net.
+// exitGaps returns, for each exit, the share of right answers of the whole net minus that of the exit.
 func (e *evidence) exitGaps() (gaps []float64) {
 	for k := range e.exits {
 		gaps = append(gaps, -e.exits[k].gain())
@@ -69,28 +70,28 @@ func (e *evidence) exitGaps() (gaps []float64) {
 	return gaps
 }
 
-// gain is by how much more of the samples the candidate answered rightly.
+// gain returns the candidate's share of right answers minus that of the serving weights.
 func (e *evidence) gain() float64 { return (e.plus - e.minus) / max(1, e.judged) }
 
-// standardError is the standard error of what chance makes of two equals.
+// standardError returns the standard error of the gain between two equally good versions.
 func (e *evidence) standardError() float64 {
 	return math.Sqrt(max(1, e.plus+e.minus)) / max(1, e.judged)
 }
 
-// errors is the gain in standard errors.
+// errors returns the gain in standard errors.
 func (e *evidence) errors() float64 { return e.gain() / e.standardError() }
 
-// errWorse is why a candidate is thrown away that answers less than what serves.
+// errWorse is the reason for discarding a candidate with fewer right answers than the serving weights.
 var errWorse = errors.New("the candidate has become worse than the serving weights")
 
-// judgeCandidate compares the candidate with the serving weights on the fresh samples, and publishes or discards it. The
-// samples are trained on from then on.
+// judgeCandidate compares the candidate with the serving weights on the fresh samples, and publishes or discards it.
+// Afterwards the samples may be trained on.
 func (l *Learner) judgeCandidate(r *Report) error {
 	l.counts.Judged++
 	steps := l.sinceJudge
 	l.sinceJudge = 0
 
-	// Weights that have diverged do not come back by training.
+	// Diverged weights do not recover by further training.
 	if !isFinite(l.candidate) {
 		return l.discard(r, &l.counts.NotFinite, errors.New("the candidate's weights are not all finite"))
 	}
@@ -106,12 +107,13 @@ func (l *Learner) judgeCandidate(r *Report) error {
 		return err
 	}
 
-	// What serves may prove worse than what it replaced. Then that serves again, and the candidate, trained from the worse one, goes.
+	// The serving version may prove worse than the one that it replaced. Then the older one serves again, and the
+	// candidate, which was trained from the worse one, is discarded.
 	if back, err := l.judgePrevious(r, serves, list); back || err != nil {
 		return err
 	}
 
-	// The candidate's forebears count too, less and less: it has been trained further from them.
+	// Earlier states of the candidate count with decreasing weight, since it was trained further from them.
 	l.evidence.follow(now)
 	l.samples.use(len(list))
 	l.noteGain(steps)
@@ -125,19 +127,19 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	return l.publishUnlessForgetful(r, candidate)
 }
 
-// passes tells whether a candidate is better than what serves, by all evidence and by the latest.
+// passes reports whether a candidate is better than the serving weights, by all evidence and by the latest.
 func (l *Learner) passes(all, now *evidence) bool {
 	return all.errors() > betterBy && now.gain() >= 0 && !l.held
 }
 
-// judgePrevious lets the version before the serving one answer the same samples. If that is better after all, it serves
-// again, and training goes on from it.
+// judgePrevious compares the version before the serving one on the same samples. If it is better, it serves again,
+// and training continues from it.
 func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bool, err error) {
 	if l.previous == nil {
 		return false, nil
 	}
 
-	// The report is the candidate's.
+	// r reports the candidate, so the previous version needs a report of its own.
 	var own Report
 	now, err := compareAnswers(&own, serves, l.previous, list)
 	if err != nil {
@@ -160,7 +162,7 @@ func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bo
 	return true, l.restartCandidate()
 }
 
-// answerServing lets the serving weights answer samples, which also tells how good their exits are now.
+// answerServing answers samples with the serving weights, and updates the evidence about their exits.
 func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err error) {
 	if serves, _, err = l.serving.see(list); err != nil {
 		return serves, err
@@ -175,7 +177,7 @@ func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err err
 	return serves, nil
 }
 
-// compareAnswers lets a judge's weights answer the samples that the serving ones have answered.
+// compareAnswers answers, with a judge's weights, the samples that the serving weights have answered.
 func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evidence, err error) {
 	trained, _, err := with.see(list)
 	if err != nil {
@@ -189,7 +191,7 @@ func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evid
 	return e, nil
 }
 
-// publishUnlessForgetful puts a candidate in force that has not lost what the first weights could on the first data.
+// publishUnlessForgetful publishes a candidate unless its accuracy on the first data has fallen by more than forgetMost.
 func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 	remembers, _, err := candidate.see(l.samples.judgesOld)
 	if err != nil {
@@ -199,7 +201,7 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 	var kept evidence
 	kept.add(l.first, remembers.right)
 
-	// A candidate that has surely forgotten is thrown away; one that may have goes on learning.
+	// Discard a candidate that has certainly forgotten; one that may have forgotten goes on learning.
 	if kept.gain() < -forgetMost-worseBy*kept.standardError() {
 		return l.discard(r, &l.counts.Worse, errWorse)
 	}
@@ -207,12 +209,12 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 		return nil
 	}
 
-	// Exits are told of by the first data as well: a few dozen samples of the present would be right by chance.
+	// Judge exits by the first data, too: on a few dozen samples of the present they would be right by chance.
 	exits := l.evidence
 	exits.exits = slices.Clone(exits.exits)
 	exits.addExits(remembers)
 
-	// A publication that fails, on a full disk or a lost GPU, leaves the candidate for the next judgement.
+	// A failed publication, on a full disk or a lost GPU, keeps the candidate for the next judgement.
 	if err := l.publish(l.candidate, exits); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
@@ -222,8 +224,8 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 	return nil
 }
 
-// discard throws the candidate away. What made it worse is likely to do so again, so that the next one learns more
-// slowly.
+// discard discards the candidate and lowers the learning rate of the next one, which would otherwise be likely to
+// fail in the same way.
 func (l *Learner) discard(r *Report, count *int, why error) error {
 	*count++
 	r.Discarded = why
@@ -232,7 +234,7 @@ func (l *Learner) discard(r *Report, count *int, why error) error {
 	return l.restartCandidate()
 }
 
-// noteGain notes what each of the candidate's last steps has gained over the best of its forebears.
+// noteGain records the gain per step since the best earlier state of the candidate.
 func (l *Learner) noteGain(steps int) {
 	gain := max(0, l.evidence.gain()-l.best)
 	l.best += gain

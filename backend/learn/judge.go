@@ -5,10 +5,10 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// judgeBatch is how many inputs a judge answers at a time, unless its learner's steps are to be brief.
+// judgeBatch is the number of inputs that a judge answers at a time if its learner's steps are not brief.
 const judgeBatch = 64
 
-// seenMost bounds the samples whose answers a judge remembers: some periods' windows beside the reference.
+// seenMost bounds the samples whose answers a judge keeps: the windows of several periods and the reference.
 const seenMost = 8 * driftMax
 
 // judge answers samples with one set of weights.
@@ -17,24 +17,24 @@ type judge struct {
 	exits     int // early exits of the net
 	batch     int // inputs at a time
 	images    []byte
-	seen      map[*byte]sight // of samples that are asked about again, by their first byte
+	seen      map[*byte]sight // answers to samples that are used again, by the address of their first byte
 }
 
-// sight is how weights see samples, or one.
+// sight is the answer of weights to one sample, or to several.
 type sight struct {
 	right    []bool
-	exits    [][]bool // as right, of each early exit
+	exits    [][]bool // as right, for each early exit
 	features plan.Features
 }
 
 func newJudge(o Options, weights []float32) (*judge, error) {
-	// Drift is looked for in the features before the head, so that the graph puts these out as well.
+	// Drift is detected in the features before the head, so the graph outputs these, too.
 	m, err := o.Net.Probing(weights)
 	if err != nil {
 		return nil, err
 	}
 
-	// Answers take a third of what a training step on as many inputs takes.
+	// An answer takes a third of the time of a training step with as many inputs.
 	batch := judgeBatch
 	if o.Brief {
 		batch = o.Batch
@@ -48,13 +48,13 @@ func newJudge(o Options, weights []float32) (*judge, error) {
 
 func (j *judge) close() { j.predictor.Close() }
 
-// answerSamples tells of each sample whether its class is the best of the scores, of the net's and of each exit's, and what
-// features it has.
+// answerSamples returns, for each sample, whether the net and each exit give its class the best score, and its
+// features.
 func (j *judge) answerSamples(list []Sample) (all sight, err error) {
 	all.exits = make([][]bool, j.exits)
 	size := len(j.images) / j.batch
 	for at := 0; at < len(list); at += j.batch {
-		// The graph has one batch size; the list is answered in pieces of it.
+		// The graph has a fixed batch size, so answer the list in batches.
 		n := min(j.batch, len(list)-at)
 		for i, s := range list[at : at+n] {
 			copy(j.images[i*size:], s.Input)
@@ -64,7 +64,7 @@ func (j *judge) answerSamples(list []Sample) (all sight, err error) {
 			return all, err
 		}
 
-		// The rest of a batch that is not full is of an earlier one, and not looked at.
+		// The rest of a partial batch holds old inputs; ignore its outputs.
 		all.right = j.appendRight(all.right, out["scores"], list[at:at+n])
 		for k := range all.exits {
 			all.exits[k] = j.appendRight(all.exits[k], out["scores"+train.ExitSuffix(k+1)], list[at:at+n])
@@ -76,7 +76,7 @@ func (j *judge) answerSamples(list []Sample) (all sight, err error) {
 	return all, nil
 }
 
-// appendRight appends of each sample whether its class has the best of its scores.
+// appendRight appends, for each sample, whether its class has the best score.
 func (j *judge) appendRight(right []bool, scores []float32, list []Sample) []bool {
 	classes := len(scores) / j.batch
 	for i, s := range list {
@@ -85,7 +85,7 @@ func (j *judge) appendRight(right []bool, scores []float32, list []Sample) []boo
 	return right
 }
 
-// unseen returns those of the samples that were not answered by see or seeSome, at most so many.
+// unseen returns at most most samples that see and seeSome have not answered.
 func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 	for _, s := range list {
 		if len(fresh) == most {
@@ -98,7 +98,7 @@ func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 	return fresh
 }
 
-// seeSome answers samples, and remembers the answers.
+// seeSome answers samples and keeps the answers.
 func (j *judge) seeSome(list []Sample) error {
 	now, err := j.answerSamples(list)
 	if err != nil {
@@ -116,8 +116,8 @@ func (j *judge) seeSome(list []Sample) error {
 	return nil
 }
 
-// see is answerSamples for samples that may have been answered already, or will be asked about again: each is answered once.
-// answered is how many had not been.
+// see is answerSamples with a cache: each sample is answered once. answered is the number of samples that were not in
+// the cache.
 func (j *judge) see(list []Sample) (all sight, answered int, err error) {
 	fresh := j.unseen(list, len(list))
 	if err := j.seeSome(fresh); err != nil {
@@ -135,14 +135,14 @@ func (j *judge) see(list []Sample) (all sight, answered int, err error) {
 		}
 	}
 
-	// What has not been asked about again is not kept.
+	// Drop answers that were not used again.
 	if len(j.seen) > seenMost {
 		clear(j.seen)
 	}
 	return all, len(fresh), nil
 }
 
-// Answer tells of each sample whether weights of a net answer its class, and what features they see in it.
+// Answer returns, for each sample, whether a net with these weights answers its class, and the sample's features.
 func Answer(net train.Net, weights []float32, list []Sample, library string) (right []bool, f plan.Features, err error) {
 	j, err := newJudge(Options{Net: net, Library: library}, weights)
 	if err != nil {
@@ -153,7 +153,7 @@ func Answer(net train.Net, weights []float32, list []Sample, library string) (ri
 	return all.right, all.features, err
 }
 
-// Accuracy returns the share of samples whose class weights of a net answer.
+// Accuracy returns the share of samples that a net with these weights answers rightly.
 func Accuracy(net train.Net, weights []float32, list []Sample, library string) (float64, error) {
 	right, _, err := Answer(net, weights, list, library)
 	return rightShare(right), err

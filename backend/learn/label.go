@@ -7,13 +7,13 @@ import (
 
 const (
 	labelBatch = 16 // inputs of a labelling step
-	labelBrief = 4  // of a brief one
-	// A teacher that has failed is asked again after teachPauseLeast; each further failure doubles the pause.
+	labelBrief = 4  // of a brief step
+	// After a failure the teacher is asked again after teachPauseLeast; each further failure doubles the pause.
 	teachPauseLeast = time.Second
 	teachPauseMost  = time.Minute
 )
 
-// labelled is how many inputs a labelling step labels.
+// labelled returns the number of inputs of a labelling step.
 func (l *Learner) labelled() int {
 	if l.options.Brief {
 		return labelBrief
@@ -21,15 +21,15 @@ func (l *Learner) labelled() int {
 	return labelBatch
 }
 
-// labels tells whether the next step asks the teacher.
+// labels reports whether the next step asks the teacher.
 func (l *Learner) labels() bool {
 	return len(l.waiting) >= l.labelled() && l.now >= l.teachFrom
 }
 
-// label asks the teacher for the classes of the inputs that wait longest. An error is the teacher's, and changes nothing but
-// when it is asked again: what has labels is learnt meanwhile.
+// label asks the teacher for the classes of the oldest waiting inputs. An error is the teacher's and only delays the
+// next attempt; training continues with labelled samples.
 func (l *Learner) label() error {
-	// The inputs leave the queue whatever the teacher says: those that it fails on must not block it.
+	// Remove the inputs from the queue in any case, so that inputs on which the teacher fails do not block it.
 	n := l.labelled()
 	list := l.waiting[:n]
 	l.waiting = l.waiting[n:]
@@ -38,13 +38,13 @@ func (l *Learner) label() error {
 		images = append(images, input...)
 	}
 
-	// What is wrong with the answer as a whole is a failure, like none.
+	// An invalid answer counts as a failure.
 	classes, err := l.options.Teach(images, len(list))
 	if err == nil && len(classes) != len(list) {
 		err = fmt.Errorf("%d classes for %d inputs", len(classes), len(list))
 	}
 
-	// It fails again, as a rule, if it is asked at once: the pause doubles.
+	// A teacher that has failed usually fails again at once, so double the pause.
 	if err != nil {
 		l.counts.Dropped += len(list)
 		l.counts.TeacherFailed++
@@ -53,13 +53,13 @@ func (l *Learner) label() error {
 		return fmt.Errorf("teacher of %s: %w", l.options.Net.Name, err)
 	}
 
-	// One answer is enough to trust it again.
+	// One answer resets the pause.
 	l.teachPause = 0
 	for i, class := range classes {
 		s := Sample{list[i], class}
 		if err := l.options.checkSample(s); err != nil {
 			l.counts.Dropped++
-			continue // a teacher with more classes than the student: such an input teaches nothing
+			continue // the teacher has more classes than the student: ignore such an input
 		}
 		l.samples.add(s)
 		l.counts.Labelled++

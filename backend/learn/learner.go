@@ -11,53 +11,54 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// Learner trains one model further. Call Close when done.
+// Learner trains one model further while it serves. Call Close when done.
 type Learner struct {
 	options  Options
 	trainer  *train.Trainer
 	serving  *judge
-	versions []Version // that can be put in force again, the serving one last
-	numbered int       // the highest number that was given to a version, published or not
-	start    Version   // that it began with
-	first    []bool    // what the first weights answered of the old held-out samples
+	versions []Version // versions to roll back to, the serving one last
+	numbered int       // the highest number given to a version, published or not
+	start    Version   // the version with which it began
+	first    []bool    // answers of the first weights to the held-out samples of the first data
 	samples  *samples
 
 	offered int
-	waiting [][]byte // inputs without a label, the oldest first
+	waiting [][]byte // unlabelled inputs, the oldest first
 
-	now        time.Duration // when Look or BeginLook was called last
+	now        time.Duration // time of the latest Look or BeginLook
 	teachFrom  time.Duration // when the teacher may be asked again
-	teachPause time.Duration // since it failed last; 0: it has answered since
+	teachPause time.Duration // after its latest failures; 0: its latest answer was good
 
-	// candidate is the mean of the trainer's weights over the last steps: single steps jump about.
+	// candidate is the mean of the trainer's weights over the last steps, since the weights of single steps
+	// fluctuate.
 	candidate  []float32
 	averaged   int      // steps in that mean
 	evidence   evidence // for the candidate
-	beginning  *judge   // the weights that the learner began with; nil: they serve
+	beginning  *judge   // the weights with which the learner began; nil: they serve
 	comparing  *comparison
-	compared   Compared  // the latest that has ended and was not taken
-	previous   *judge    // the version before the serving one; nil: none to go back to
+	compared   Compared  // the latest ended comparison that was not taken
+	previous   *judge    // the version before the serving one; nil: none
 	regret     evidence  // for that version
-	learning   bool      // from the first drift on, but for the time after a rollback
+	learning   bool      // from the first drift on, except after a rollback
 	held       bool      // after a rollback nothing is published until the next drift
 	sinceJudge int       // steps since the candidate was last judged
-	best       float64   // gain over the serving weights of the candidates since the last drift or publication
-	gains      []float64 // of a step, by judgement
+	best       float64   // highest gain of a candidate over the serving weights since the last drift or publication
+	gains      []float64 // per step, by judgement
 	impact     float64
-	took       time.Duration // a training step
+	took       time.Duration // duration of a training step
 
-	trial   *judge          // of the weights that a judgement is about, from its beginning to its end
-	opened  bool            // the judgement that is due has begun
+	trial   *judge          // of the weights under judgement, while it lasts
+	opened  bool            // the due judgement has begun
 	looking bool            // a look is due
-	test    *plan.DriftTest // of that look, once all its samples are answered
+	test    *plan.DriftTest // the test of that look, once all its samples are answered
 
-	known          []Version // that served when a drift came, the first version first
-	recalled       []Version // of those, to be tried again since the last drift
-	bestRecalled   []float32 // of those tried
-	recallErrors   float64   // by which it is better than what serves
+	known          []Version // versions that served when a drift came, the first version first
+	recalled       []Version // known versions still to be tried since the last drift
+	bestRecalled   []float32 // the best of those tried
+	recallErrors   float64   // its gain over the serving weights, in standard errors
 	recallEvidence evidence  // for it
 
-	began  time.Duration // of the period
+	began  time.Duration // start of the period
 	looked int           // looks since then
 	drifts []time.Duration
 	counts Counts
@@ -67,30 +68,30 @@ type Learner struct {
 type Version struct {
 	Number  int
 	Weights []float32
-	// ExitGaps are by how much fewer of the same samples each early exit answers rightly than the whole net, as judged last:
-	// 0 to 1, below 0 where the exit is better.
+	// ExitGaps are, for each early exit, the whole net's accuracy minus the exit's on the same samples, as last
+	// judged: at most 1, below 0 if the exit is better.
 	ExitGaps []float64
 
-	evidence evidence // of its exits
+	evidence evidence // about its exits
 }
 
-// Counts is what a learner has done since its start.
+// Counts are a learner's counts since its start.
 type Counts struct {
-	Sampled, Labelled, Dropped int // inputs: kept, given a class, and those that waited for one too long
+	Sampled, Labelled, Dropped int // inputs: kept, labelled, and dropped after waiting too long
 	Steps                      int // of training
 	Judged, Published          int // candidates
-	Recalled, Reverted         int // published versions that had served before: good again, and better after all
-	Worse                      int // candidates thrown away because they had become worse than what serves
-	NotFinite                  int // candidates thrown away because of a loss or weights that are no numbers
-	Unpublished                int // candidates that were better, but could not be published
+	Recalled, Reverted         int // earlier versions published again: after a drift, and because they proved better than their successor
+	Worse                      int // discarded candidates that were worse than the serving weights
+	NotFinite                  int // discarded candidates with a loss or weights that are not finite
+	Unpublished                int // better candidates that could not be published
 	Looks, Drifts              int
-	TeacherFailed              int // labelling steps whose inputs got no class
+	TeacherFailed              int // labelling steps without labels
 }
 
 const versionsKept = 4
 
-// New makes a learner. now is on the clock of all later calls. A model that cannot be trained is refused with the reason:
-// it serves on as it is.
+// New creates a learner. now is on the clock of all later calls. It returns an error for a model that cannot be
+// trained; the model then serves unchanged.
 func New(o Options, now time.Duration) (*Learner, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("learner: %w", err)
@@ -105,10 +106,10 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	}
 
 	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, now: now, took: o.StepTime}
-	l.options.Initial = nil // their memory is the samples' now
+	l.options.Initial = nil // their memory belongs to the samples now
 	weights := slices.Clone(o.Weights)
 
-	// Trainer and judge hold C memory: an error frees what was made before it.
+	// Trainer and judge hold C memory, so free what was created before an error.
 	var err error
 	l.trainer, err = train.New(o.Net, train.Options{Batch: o.Batch, Weights: weights, Library: o.Library})
 	if err != nil {
@@ -120,7 +121,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	}
 	l.candidate = slices.Clone(weights)
 
-	// What the first weights answer never changes, so that it is computed once.
+	// The first weights' answers never change, so compute them once.
 	first, err := l.serving.answerSamples(l.samples.judgesOld)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("learner: %w", err), l.Close())
@@ -133,27 +134,27 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	return l, nil
 }
 
-// Offer is told of an input that was answered, and keeps one in Options.Every of them to be labelled by Step. The input
-// is copied. It reports whether it was kept.
+// Offer passes an answered input. It keeps one in Options.Every, to be labelled by Step, and reports whether it kept
+// this one. It copies the input.
 func (l *Learner) Offer(input []byte) (kept bool, err error) {
 	if err := l.options.checkSample(Sample{Input: input}); err != nil {
 		return false, err
 	}
 
-	// Labels cost GPU time: only every so many inputs get one.
+	// Labels cost GPU time, so label only one input in Every.
 	if l.offered++; l.offered%l.options.Every != 0 {
 		return false, nil
 	}
 	return l.offerSampled(input)
 }
 
-// offerSampled is Offer for an input that is one in Options.Every already.
+// offerSampled is Offer for an input that has already been chosen as one in Options.Every.
 func (l *Learner) offerSampled(input []byte) (kept bool, err error) {
 	if err := l.options.checkSample(Sample{Input: input}); err != nil || l.options.Teach == nil {
 		return false, err
 	}
 
-	// Of inputs that wait longest the label would say least of the present.
+	// Drop the oldest input: its label would say least about the present.
 	if len(l.waiting) == waitMax {
 		l.waiting = l.waiting[1:]
 		l.counts.Dropped++
@@ -163,7 +164,7 @@ func (l *Learner) offerSampled(input []byte) (kept bool, err error) {
 	return true, nil
 }
 
-// OfferLabelled is Offer for inputs whose class is known. The input is copied.
+// OfferLabelled is Offer for an input whose class is known. It copies the input.
 func (l *Learner) OfferLabelled(s Sample) (kept bool, err error) {
 	if err := l.options.checkSample(s); err != nil {
 		return false, err
@@ -181,33 +182,34 @@ func (l *Learner) OfferLabelled(s Sample) (kept bool, err error) {
 // Version returns the number of the serving weights.
 func (l *Learner) Version() int { return l.current().Number }
 
-// Weights returns the serving weights: to be left unchanged.
+// Weights returns the serving weights, which must not be changed.
 func (l *Learner) Weights() []float32 { return l.current().Weights }
 
-// ExitGaps returns those of the serving version: to be left unchanged.
+// ExitGaps returns those of the serving version, which must not be changed.
 func (l *Learner) ExitGaps() []float64 { return l.current().ExitGaps }
 
 func (l *Learner) current() Version { return l.versions[len(l.versions)-1] }
 
-// Counts returns what has been done so far.
+// Counts returns the counts so far.
 func (l *Learner) Counts() Counts { return l.counts }
 
-// Worth is what core/plan must know to say what a second of GPU time is worth to this learner. rate is the requests/s
-// that the model answers. A learner that has seen no drift is worth nothing; later its worth follows what its steps gain.
+// Worth returns the data from which core/plan computes the value of a second of GPU time for this learner. rate is
+// the rate of the model's answers, in requests/s. Before the first drift the learner is worth nothing; later its
+// worth follows the gain of its steps.
 func (l *Learner) Worth(rate float64) plan.Learner {
 	p := plan.Learner{Rate: rate, Step: l.took, Drifts: slices.Clone(l.drifts)}
 
-	// A learner that gains nothing is worth next to nothing, and still uses time that nobody else wants: a small gain is
-	// one, too.
+	// A learner without gains is worth almost nothing, but uses time that no one else wants: a small gain is better
+	// than none.
 	if l.learning {
 		p.Impact, p.Gains = l.impact, slices.Clone(l.gains)
-		p.Step = max(p.Step, time.Microsecond) // before the first step its length is not known
+		p.Step = max(p.Step, time.Microsecond) // before the first step its length is unknown
 	}
 	return p
 }
 
-// Rollback publishes the weights of an earlier version again, under a number of their own, and holds what is learnt back
-// until the next drift.
+// Rollback publishes the weights of an earlier version again, under a new number, and publishes nothing learnt until
+// the next drift.
 func (l *Learner) Rollback(version int) error {
 	i := slices.IndexFunc(l.versions, func(v Version) bool { return v.Number == version })
 	if i < 0 {
@@ -217,7 +219,7 @@ func (l *Learner) Rollback(version int) error {
 		return fmt.Errorf("roll back to version %d: %w", version, err)
 	}
 
-	// What was rolled back must not be learnt and published again at once.
+	// Do not learn and publish the same weights again.
 	l.held, l.learning = true, false
 	l.closeTrial()
 	return l.restartCandidate()
@@ -230,15 +232,15 @@ func (l *Learner) numbers() (all []int) {
 	return all
 }
 
-// publish makes a copy of weights the serving ones, under the next number; exits is how their exits were judged. A number is
-// given once, so that a publication that has failed half way is not mistaken for a later one.
+// publish makes a copy of weights the serving version, under the next number. exits is the evidence about their
+// exits. A number is used once, so that a half-failed publication is not mistaken for a later one.
 func (l *Learner) publish(weights []float32, exits evidence) error {
 	l.numbered++
 
-	// The number is used up even if publishing fails: a backend may have seen it.
+	// The number is used even if publishing fails: a backend may have seen it.
 	next := Version{l.numbered, slices.Clone(weights), exits.exitGaps(), exits}
 
-	// Everything that may fail comes before the serving weights are let go.
+	// Do everything that may fail before replacing the serving weights.
 	fresh, err := newJudge(l.options, next.Weights)
 	if err != nil {
 		return err
@@ -250,10 +252,10 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 		}
 	}
 
-	// A look that has begun compares what other weights see.
+	// A look under way compares features of the old weights, so drop it.
 	l.test = nil
 
-	// What served goes on being judged, unless it is what has just come back.
+	// Keep judging the replaced version, unless the previous one has just come back.
 	if l.previous != nil && l.previous != l.beginning {
 		l.previous.close()
 	}
@@ -270,17 +272,17 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 	return nil
 }
 
-// restartCandidate makes the candidate the serving weights again.
+// restartCandidate sets the candidate to the serving weights.
 func (l *Learner) restartCandidate() error {
 	l.sinceJudge, l.gains = 0, nil
 	l.evidence, l.averaged = evidence{}, 0
 
-	// The trainer starts from there, too: the mean must not follow weights that were thrown away.
+	// Reset the trainer as well: the mean must not follow discarded weights.
 	copy(l.candidate, l.Weights())
 	return l.trainer.SetWeights(l.Weights())
 }
 
-// Close frees everything.
+// Close frees all memory.
 func (l *Learner) Close() error {
 	l.serving.close()
 	l.closeTrial()

@@ -16,27 +16,28 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Live is a learner beside the backend that serves its model: the backend's idle GPUs run its steps as spare work, and
-// what it publishes becomes a version of the repository that the backend loads (docs/decisions/0171).
+// Live is a learner beside the backend that serves its model. The backend's idle GPUs run its steps as spare work,
+// and its publications become versions in the repository, which the backend loads (docs/decisions/0171).
 type Live struct {
 	name    string
 	about   TrainableModel
 	log     *slog.Logger
 	work    *backend.SpareWork
 	began   time.Time
-	teacher *teacher // nil: truth alone labels
+	teacher *teacher // nil: only true classes label
 	stop    chan struct{}
 	ended   chan struct{}
-	lock    *os.File // that no other process learns the model
+	lock    *os.File // excludes other processes from learning the model
 
 	told atomic.Pointer[standing]
 
-	mu      sync.Mutex // a step, or what follows from it, has the learner
+	mu      sync.Mutex // held by a step and by what follows from it
 	learner *Learner
 	closed  bool
-	failing bool          // the teacher did not answer last; guarded by mu
-	longest time.Duration // of late steps; guarded by mu
-	// compared are the latest comparisons with the first weights, guarded by mu; readers have it, so that it is replaced as a whole.
+	failing bool          // the teacher's latest answer failed; guarded by mu
+	longest time.Duration // of recent steps; guarded by mu
+	// compared are the latest comparisons with the first weights, guarded by mu. Readers hold the slice, so it is
+	// replaced, never changed.
 	compared []AccuracyAfter
 
 	inbox     sync.Mutex
@@ -47,16 +48,18 @@ type Live struct {
 const (
 	liveTick  = 100 * time.Millisecond
 	inboxMost = 4096
-	// comparedEvery is the time between two comparisons with the first weights, and comparedKept how many are told.
+	// comparedEvery is the interval between comparisons with the first weights; comparedKept is the number that is
+	// published.
 	comparedEvery = time.Second
 	comparedKept  = 240
-	closeMost     = 5 * time.Second // that Close waits for a step which hangs
-	// stepRoom is by how much longer a step may take than the longest of late: what it says is a high percentile.
+	closeMost     = 5 * time.Second // how long Close waits for a hung step
+	// stepRoom is the announced length of a step relative to the longest recent one: steps announce a high
+	// percentile.
 	stepRoom = 1.25
 )
 
-// StartLive trains a model that its repository declares trainable. It returns nil without an error where it does not, or
-// where another process learns the model. Close ends it, before the backend is stopped.
+// StartLive trains a model that its repository declares trainable. It returns nil without an error if the model is
+// not declared so, or if another process learns it. Close it before the backend is stopped.
 func StartLive(b *backend.Backend, repository, name, library string, log *slog.Logger) (*Live, error) {
 	dir := filepath.Join(repository, name)
 	about, initial, declared, err := ReadTraining(dir)
@@ -65,7 +68,7 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 	}
 	s := &Live{name: name, about: about, log: log.With("model", name), began: time.Now(), stop: make(chan struct{}), ended: make(chan struct{})}
 
-	// One process learns a model: two would publish versions under the same numbers.
+	// Only one process may learn a model: two would publish versions under the same numbers.
 	if s.lock, err = lockModel(dir); err != nil || s.lock == nil {
 		s.log.Info("the model is learnt by another process", "err", err)
 		return nil, err
@@ -86,14 +89,14 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 	return s, nil
 }
 
-// openLearner makes the learner of the newest version.
+// openLearner creates the learner of the newest version.
 func (s *Live) openLearner(b *backend.Backend, repository, library string, initial []Sample) error {
 	net, err := s.about.Net(s.name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", trainingFile, err)
 	}
 
-	// A version without the exits' heads would stop them.
+	// Versions must contain the exits' heads, else the exits would stop working.
 	exits, err := repo.ExitsOf(repository, s.name)
 	if err == nil && len(exits) > len(net.Exits) {
 		err = fmt.Errorf("%s: exits: %d, and the repository has %v: want all, so that they learn, too", trainingFile, len(net.Exits), exits)
@@ -102,7 +105,7 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 		return err
 	}
 
-	// What learns goes on from what serves after a restart: the newest version.
+	// After a restart, continue from the newest version, which serves.
 	store := OpenStore(repository, net)
 	version, weights, err := store.Newest()
 	if err != nil {
@@ -133,13 +136,13 @@ func (s *Live) takeInput(input []byte) {
 
 // Teach implements backend.Learner.
 func (s *Live) Teach(packed []byte) error {
-	// The samples point into the bytes, which are the caller's only until this returns: they are copied.
+	// Copy: the samples point into the bytes, which belong to the caller after the return.
 	list, err := s.about.unpackSamples(append([]byte(nil), packed...))
 	if err != nil {
 		return fmt.Errorf("samples of %s: %w", s.name, err)
 	}
 
-	// Of more than fit the latest say most of the present.
+	// If there are too many, keep the latest: they say most about the present.
 	s.inbox.Lock()
 	defer s.inbox.Unlock()
 	s.truths = append(s.truths, list...)
@@ -154,7 +157,7 @@ func (s *Live) RollBack(version string) error {
 		return fmt.Errorf("roll back %s: version %.40q: want a number", s.name, version)
 	}
 
-	// Without steps the learner is free as soon as the one that runs has ended.
+	// Withdraw the steps, so that the learner is free when the running step ends.
 	s.work.Withdraw()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +165,7 @@ func (s *Live) RollBack(version string) error {
 		return fmt.Errorf("roll back %s: the learner has ended", s.name)
 	}
 
-	// The publication of the old weights takes as long as any other; the caller waits for it.
+	// Publishing the old weights takes as long as any publication; the caller waits.
 	err = s.learner.Rollback(n)
 	s.noteStanding()
 	s.log.Info("rolled back", "to", n, "version", s.learner.Version(), "err", err)
@@ -170,7 +173,7 @@ func (s *Live) RollBack(version string) error {
 	return err
 }
 
-// Standing tells how the learner stood a moment ago; it waits for no step.
+// Standing returns the learner's state as of a moment ago, without waiting for a step.
 func (s *Live) Standing() Standing {
 	told := s.told.Load()
 	x := told.all
@@ -182,10 +185,10 @@ func (s *Live) Standing() Standing {
 	return x
 }
 
-// Name is the model's.
+// Name returns the model's name.
 func (s *Live) Name() string { return s.name }
 
-// standing is what is told of a learner.
+// standing is a learner's published state.
 type standing struct {
 	version  int
 	exitGaps []float64
@@ -194,25 +197,25 @@ type standing struct {
 	compared []AccuracyAfter // immutable
 }
 
-// Version returns the number of the serving weights, and what was done so far, as of a moment ago.
+// Version returns the number of the serving weights and the counts, as of a moment ago.
 func (s *Live) Version() (version int, counts Counts) {
 	told := s.told.Load()
 	return told.version, told.counts
 }
 
-// noteStanding notes how the learner stands. mu is held.
+// noteStanding stores the learner's state. The caller holds mu.
 func (s *Live) noteStanding() {
 	s.told.Store(&standing{s.learner.Version(), s.learner.ExitGaps(), s.learner.Counts(), s.learner.standing(), s.compared})
 }
 
-// takeSamples moves what came in to the learner. mu is held.
+// takeSamples moves received samples to the learner. The caller holds mu.
 func (s *Live) takeSamples() {
 	s.inbox.Lock()
 	truths, unlabeled := s.truths, s.unlabeled
 	s.truths, s.unlabeled = nil, nil
 	s.inbox.Unlock()
 
-	// Sizes and classes were checked when they came; an input of another shape than the net's is left out.
+	// Sizes and classes were checked on arrival; inputs of another shape than the net's are left out.
 	for _, one := range truths {
 		_, _ = s.learner.OfferLabelled(one)
 	}
@@ -230,7 +233,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 		return nil
 	}
 
-	// An error is the machine's: what is wrong with weights is no error.
+	// An error comes from the machine; invalid weights are no error.
 	r, err := s.learner.Step()
 	if err != nil {
 		s.log.Error("the learner ends: its model serves on", "err", err)
@@ -238,7 +241,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 		return s.work.Withdraw
 	}
 
-	// Readers hold the list of comparisons, so a new one takes its place.
+	// Replace the list of comparisons, since readers hold it.
 	if c, ok := s.learner.takeCompared(); ok {
 		next := AccuracyAfter{Version: c.Version, Samples: c.Samples, Serving: c.Serving, First: c.First, at: time.Since(s.began)}
 		s.compared = append(slices.Clone(s.compared[max(0, len(s.compared)+1-comparedKept):]), next)
@@ -246,7 +249,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 
 	s.noteTeacher(r)
 
-	// The estimate follows at once when steps take longer, and slowly when they take less; how long a failure takes says nothing.
+	// The estimate rises at once when steps take longer, and falls slowly. The duration of a failed step is ignored.
 	if r.Unlabelled == nil {
 		s.longest = max(r.Took, s.longest-s.longest/64)
 	}
@@ -257,7 +260,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 	return nil
 }
 
-// noteTeacher says once that the teacher fails, and once that it answers again. mu is held.
+// noteTeacher logs once that the teacher fails, and once that it answers again. The caller holds mu.
 func (s *Live) noteTeacher(r Report) {
 	switch {
 	case r.Work != Labelling || (r.Unlabelled != nil) == s.failing:
@@ -270,7 +273,7 @@ func (s *Live) noteTeacher(r Report) {
 	s.failing = r.Unlabelled != nil
 }
 
-// watchDrift is the goroutine that looks for drift, and wakes the work when there is something to do.
+// watchDrift is the goroutine that looks for drift and offers steps when there is work.
 func (s *Live) watchDrift() {
 	defer close(s.ended)
 	t := time.NewTicker(liveTick)
@@ -282,7 +285,7 @@ func (s *Live) watchDrift() {
 		case <-t.C:
 		}
 
-		// Samples come in whether or not there is something to do: looks at drift need them.
+		// Take samples even without work: looks for drift need them.
 		s.mu.Lock()
 		s.takeSamples()
 		s.noteStanding()
@@ -291,7 +294,7 @@ func (s *Live) watchDrift() {
 		due := !s.closed && (s.learner.LookReady() || s.learner.Settling())
 		wake := !due && !s.closed && !s.learner.Idle()
 
-		// What takes no GPU is done here; all else by the scheduler's orders.
+		// Do here what needs no GPU; the scheduler orders the rest.
 		if wake {
 			s.offerSteps()
 		}
@@ -302,7 +305,7 @@ func (s *Live) watchDrift() {
 	}
 }
 
-// settleJudgement does what takes no GPU: by answers that steps have given it ends looks and judgements, and publishes.
+// settleJudgement does what needs no GPU: it ends looks and judgements whose answers are complete, and publishes.
 func (s *Live) settleJudgement() {
 	s.work.Withdraw() // no step waits for the learner meanwhile
 	s.mu.Lock()
@@ -332,7 +335,7 @@ func (s *Live) settleJudgement() {
 	s.offerSteps()
 }
 
-// endLook compares the present with what was before. mu is held.
+// endLook compares the present with the reference. The caller holds mu.
 func (s *Live) endLook() {
 	report, inputs, err := s.learner.Look(time.Since(s.began))
 	if err != nil {
@@ -344,7 +347,7 @@ func (s *Live) endLook() {
 	}
 }
 
-// beginComparison has steps compare the first weights with those that serve, once a second. mu is held.
+// beginComparison begins a comparison with the first weights, once a second. The caller holds mu.
 func (s *Live) beginComparison() {
 	n := len(s.compared)
 	if !s.closed && (n == 0 || time.Since(s.began) >= s.compared[n-1].at+comparedEvery) {
@@ -352,24 +355,24 @@ func (s *Live) beginComparison() {
 	}
 }
 
-// offerSteps asks for steps while there is something to do. mu is held.
+// offerSteps offers steps while there is work. The caller holds mu.
 func (s *Live) offerSteps() {
 	if s.closed || s.learner.Idle() {
 		s.work.Withdraw()
 		return
 	}
 
-	// A length that is too short has batches wait behind it, one that is too long finds less room.
+	// If the length is too short, batches wait behind the step; if it is too long, fewer idle gaps fit.
 	step := min(max(time.Duration(stepRoom*float64(s.longest)), time.Millisecond), backend.SpareStepMost)
 	s.work.Offer(step, 1)
 }
 
-// Close ends the learner; weights that were published stay. A step that hangs keeps it no longer than a few seconds.
+// Close ends the learner; published weights stay. A hung step delays it by closeMost at most.
 func (s *Live) Close() error {
 	s.work.Withdraw()
 	close(s.stop)
 
-	// A step on a GPU that hangs may hold the learner for good, so it is waited for a few seconds.
+	// A step on a hung GPU may hold mu for good, so wait at most closeMost.
 	for until := time.Now().Add(closeMost); !s.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			return fmt.Errorf("learner of %s: a step does not end", s.name)

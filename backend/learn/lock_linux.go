@@ -7,14 +7,15 @@ import (
 	"syscall"
 )
 
-// lockModel makes this process the only one that learns a model of a repository; nil without an error: another one does.
+// lockModel makes this process the only learner of a model of a repository. It returns nil without an error if
+// another process is.
 func lockModel(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, ".learner.lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
 
-	// The kernel lets go of the lock when the process ends, however it does.
+	// The kernel releases the lock when the process ends, for whatever reason.
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err != nil {
 		f.Close()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A live learner's metrics, made when they are asked for.
+// A live learner's metrics, created on each request for them.
 var (
 	learnerLabels = []string{"model"}
 	descVersion   = prometheus.NewDesc("downbeat_learner_version", "Number of the weights that the learner has serve.", learnerLabels, nil)
@@ -24,21 +24,21 @@ func (s *Live) Describe(out chan<- *prometheus.Desc) {
 	prometheus.DescribeByCollect(s, out)
 }
 
-// Collect implements prometheus.Collector. It waits for no step: counts are those of the last look.
+// Collect implements prometheus.Collector. It waits for no step: the counts are those of the latest stored state.
 func (s *Live) Collect(out chan<- prometheus.Metric) {
 	told := s.told.Load()
 	if told == nil {
 		return
 	}
 
-	// All counters have the model as their last label.
+	// Every counter has the model as its last label.
 	c := told.counts
 	counter := func(d *prometheus.Desc, n int, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append(labels, s.name)...)
 	}
 	out <- prometheus.MustNewConstMetric(descVersion, prometheus.GaugeValue, float64(told.version), s.name)
 
-	// Of a model without exits there is none.
+	// A model without exits has no such metric.
 	for k, gap := range told.exitGaps {
 		out <- prometheus.MustNewConstMetric(descExitGap, prometheus.GaugeValue, gap, strconv.Itoa(k+1), s.name)
 	}

@@ -7,47 +7,47 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// Options of a Learner. Zero values mean what the fields say.
+// Options are the options of a Learner. The meaning of 0 stands beside each field.
 type Options struct {
 	Net     train.Net // must end in train.Classes
-	Weights []float32 // that serve now
-	Version int       // their number: 1 or more
-	Initial []Sample  // labelled, of the data that the first weights were trained for: at least 64
-	Library string    // ONNX Runtime; "": as ort.Library says
+	Weights []float32 // the serving weights
+	Version int       // their number, at least 1
+	Initial []Sample  // labelled, from the data on which the first weights were trained: at least 64
+	Library string    // ONNX Runtime; "": as in ort.Library
 	Seed    uint64
 
-	// Every keeps one in so many inputs that are offered without a class. 0: all.
+	// Every keeps one in this many inputs that are offered without a class. 0: all.
 	Every int
 	// Teach labels n inputs, one after another in images. nil: inputs without a class are not kept.
 	Teach func(images []byte, n int) ([]int, error)
-	// Publish makes weights durable and puts them in force; until it has returned nil the ones before serve. nil: they are
-	// the learner's own only.
+	// Publish stores weights durably and makes them serve; the previous ones serve until it returns nil. nil: only
+	// the learner uses the weights.
 	Publish func(Version) error
 
-	Period   time.Duration // between two starts of a comparison with what was before; 0: 50 s, AdaInf's
+	Period   time.Duration // between two starts of a comparison with the reference; 0: 50 s, as in AdaInf
 	Looks    int           // comparisons within a period; 0: 5
 	Level    float64       // share of periods without drift that may raise an alarm; 0: 0.05
-	StepTime time.Duration // what a training step takes; 0: as measured
+	StepTime time.Duration // duration of a training step; 0: as measured
 	Batch    int           // of a training step; 0: 32
 	Rate     float64       // learning rate; 0: 1e-3
 	Recent   float64       // share of a step's samples that are of the present; 0: 0.6
-	// Brief keeps steps short: a training step, the labels of a few inputs, or as many answers of those that a judgement or a look
-	// is made of. BeginLook and Settle begin these, Look and Settle end them.
+	// Brief keeps steps short: a training step, the labels of a few inputs, or a batch of answers for a judgement or
+	// a look. BeginLook and Settle begin these, Look and Settle end them.
 	Brief bool
 }
 
 const (
 	initialMin    = 64               // samples of the first data
-	defaultPeriod = 50 * time.Second // AdaInf's
+	defaultPeriod = 50 * time.Second // as in AdaInf
 )
 
-// complete fills in what is 0 and refuses what makes no sense.
+// complete sets defaults and refuses invalid options.
 func (o *Options) complete() error {
 	if _, ok := o.Net.Head.(train.Classes); !ok {
 		return fmt.Errorf("net %s: only classifiers are trained while they serve: of another head no answer is right or wrong by itself", o.Net.Name)
 	}
 
-	// Defaults come first: the checks below see what is used.
+	// Set the defaults first, so that the checks see the used values.
 	setDefault(&o.Every, 1)
 	setDefault(&o.Period, defaultPeriod)
 	setDefault(&o.Looks, 5)
@@ -90,7 +90,7 @@ type Sample struct {
 	Class int    // index of the head's output
 }
 
-// checkSample says what is wrong with a sample.
+// checkSample returns an error for an invalid sample.
 func (o *Options) checkSample(s Sample) error {
 	if want := int(o.Net.H*o.Net.W) * 3; len(s.Input) != want {
 		return fmt.Errorf("sample of %d bytes: the net %s takes %d", len(s.Input), o.Net.Name, want)

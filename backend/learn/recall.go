@@ -2,11 +2,12 @@ package learn
 
 import "slices"
 
-// A world that changes often changes back: the night comes again. What served when a drift came is known to be good for
-// the time before it, so a drift first asks whether one of those versions is better now than what serves. That takes some
-// answers and no training.
+// Conditions that change often also change back: the night returns. A version that served when a drift came was good
+// for the time before it. So after a drift the learner first checks whether one of those versions is now better than
+// the serving one, which takes some answers and no training.
 
-// keepKnown keeps what serves as good for the time that has just ended, and has those kept before tried again.
+// keepKnown stores the serving version as good for the time that has just ended, and queues the known versions to be
+// tried again.
 func (l *Learner) keepKnown() {
 	l.recalled = slices.Clone(l.known)
 	l.bestRecalled, l.recallErrors = nil, betterBy
@@ -21,13 +22,13 @@ func (l *Learner) keepKnown() {
 	}
 }
 
-// recalledBy are the samples that judge what served once: none of them was there when it was trained.
+// recalledBy returns the samples that judge known versions: none of them existed when these were trained.
 func (l *Learner) recalledBy() []Sample {
 	return slices.Concat(l.samples.recent.samples, l.samples.fresh)
 }
 
-// judgeRecalled compares one version that was good once with what serves, on the samples since the drift, and after the
-// last of them publishes the best if it is better.
+// judgeRecalled compares one known version with the serving one, on the samples since the drift. After the last known
+// version, it publishes the best one if it is better.
 func (l *Learner) judgeRecalled(r *Report) error {
 	l.counts.Judged++
 	version := l.recalled[0]
@@ -49,7 +50,7 @@ func (l *Learner) judgeRecalled(r *Report) error {
 		}
 	}
 
-	// The candidate begins where the best one ends.
+	// The candidate starts from the best one.
 	if len(l.recalled) > 0 || l.bestRecalled == nil || l.held {
 		return nil
 	}

@@ -2,12 +2,12 @@ package learn
 
 import "math/rand/v2"
 
-// How many samples of each sort are kept.
+// Limits on the numbers of kept samples.
 const (
-	recentMax   = 2048 // to train on, of the present
-	oldMax      = 2048 // to train on, of all that was before
-	freshMax    = 512  // that no candidate has been judged on yet
-	judgeOldMax = 384  // held out of the first data, to judge what is forgotten
+	recentMax   = 2048 // of the present, for training
+	oldMax      = 2048 // of all earlier data, for training
+	freshMax    = 512  // of the present, not yet used to judge a candidate
+	judgeOldMax = 384  // held out of the first data, to judge forgetting
 	driftMax    = 256  // held out to detect drift; plan.Drift compares no more
 	waitMax     = 256  // inputs that wait for a label
 )
@@ -15,11 +15,11 @@ const (
 // ring keeps the latest samples.
 type ring struct {
 	samples []Sample
-	next    int // the oldest, once full
+	next    int // index of the oldest, once full
 	most    int
 }
 
-// push adds s and returns what had to go.
+// push adds s and returns the sample that it replaced.
 func (r *ring) push(s Sample) (gone Sample, full bool) {
 	if len(r.samples) < r.most {
 		r.samples = append(r.samples, s)
@@ -39,7 +39,7 @@ func (r *ring) takeAll() []Sample {
 	return ordered
 }
 
-// reservoir keeps an even choice of all samples that it was ever given (Vitter's algorithm R).
+// reservoir keeps a uniform random choice of all samples added to it (Vitter's algorithm R).
 type reservoir struct {
 	samples []Sample
 	seen    int
@@ -53,15 +53,15 @@ func (r *reservoir) add(s Sample, rng *rand.Rand) {
 		return
 	}
 
-	// Each of the samples seen is kept with the same probability, most/seen.
+	// Keep each sample seen with the same probability, most/seen.
 	if i := rng.IntN(r.seen); i < r.most {
 		r.samples[i] = s
 	}
 }
 
-// samples are what a learner knows of the world. One labelled sample in four detects drift. The others are fresh until a
-// candidate has been judged on them, and are trained on from then on: each of them judges weights that have not seen it
-// (progressive validation; Blum, Kalai and Langford 1999), so that none has to be held back for that.
+// samples are a learner's samples. One labelled sample in four serves to detect drift. The others are fresh until a
+// candidate has been judged on them, and are trained on afterwards. So each of them judges weights that have not seen
+// it (progressive validation; Blum, Kalai and Langford 1999), and none has to be held back for that.
 type samples struct {
 	rng    *rand.Rand
 	turn   int
@@ -71,17 +71,17 @@ type samples struct {
 
 	judgesOld []Sample // of the first data; never changed
 
-	reference []Sample // the drift set of the last drift, or of the first data
+	reference []Sample // the drift samples of the last drift, or of the first data
 	filling   bool     // the reference is still too small
-	window    []Sample // the drift set since the period's start
+	window    []Sample // the drift samples since the period's start
 
-	latest []Sample // that came since the first weights were last compared with
+	latest []Sample // since the previous comparison with the first weights
 }
 
 func newSamples(initial []Sample, seed uint64) *samples {
 	s := &samples{rng: rand.New(rand.NewPCG(seed, 0x6c6561726e)), recent: ring{most: recentMax}, old: reservoir{most: oldMax}}
 	for i, one := range initial {
-		// A sample of the first data that was trained on judges nothing: it cannot be fresh.
+		// Samples of the first data that were trained on must not judge, so none is fresh.
 		switch i % 4 {
 		case 2:
 			if len(s.judgesOld) < judgeOldMax {
@@ -98,7 +98,7 @@ func newSamples(initial []Sample, seed uint64) *samples {
 	return s
 }
 
-// add takes a labelled sample of the present.
+// add adds a labelled sample of the present.
 func (s *samples) add(one Sample) {
 	s.latest = append(s.latest[max(0, len(s.latest)+1-comparedMost):], one)
 	s.turn = (s.turn + 1) % 4
@@ -116,7 +116,7 @@ func (s *samples) add(one Sample) {
 	}
 }
 
-// use gives the oldest n fresh samples to training.
+// use moves the oldest n fresh samples to the training samples.
 func (s *samples) use(n int) {
 	for _, one := range s.fresh[:n] {
 		if gone, full := s.recent.push(one); full {
@@ -126,15 +126,15 @@ func (s *samples) use(n int) {
 	s.fresh = s.fresh[n:]
 }
 
-// noteDrift makes the drift window the new reference. What came before it is no longer the present: it is kept with the
-// old samples.
+// noteDrift makes the drift window the new reference. Earlier samples are no longer the present and move to the old
+// samples.
 func (s *samples) noteDrift() {
 	for _, one := range s.recent.takeAll() {
 		s.old.add(one, s.rng)
 	}
 
-	// Of four samples one goes to the window and three are fresh: those came with it. Half of them are trained on at once,
-	// and the others judge what comes of that.
+	// Of four samples one goes to the window and three are fresh, so three fresh samples per window sample are of the
+	// present. Half of them are trained on at once; the other half judges the result.
 	for stale := len(s.fresh) - 3*len(s.window); stale > 0; stale-- {
 		s.old.add(s.fresh[0], s.rng)
 		s.fresh = s.fresh[1:]
@@ -145,11 +145,11 @@ func (s *samples) noteDrift() {
 	s.filling = len(s.reference) < driftMax
 }
 
-// drawBatch draws a training batch: a share of the present, the rest of what was before.
+// drawBatch draws a training batch: a share of recent samples, the rest old ones.
 func (s *samples) drawBatch(n int, recent float64) []Sample {
 	batch := make([]Sample, n)
 
-	// Old samples are in every batch, so that the first data is not forgotten.
+	// Every batch has old samples, so that the first data is not forgotten.
 	now := int(recent*float64(n) + 0.5)
 	for i := range batch {
 		from := s.old.samples

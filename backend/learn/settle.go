@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Judgements and looks at drift take some hundred answers. A learner whose steps are brief gives them one batch at a time: Settle
-// opens a judgement, steps give the answers that it needs, and Settle, or Look, which then finds every answer there, ends it.
+// Judgements and looks for drift need some hundred answers. A learner with brief steps computes them one batch at a
+// time: Settle opens a judgement, steps compute its answers, and Settle ends it. BeginLook and Look do the same for a
+// look.
 
-// lookUnits is how much of a drift test one brief step does: about a millisecond.
+// lookUnits is the part of a drift test in one brief step, about a millisecond.
 const lookUnits = 32
 
-// settlementDue tells whether a judgement is due.
+// settlementDue reports whether a judgement is due.
 func (l *Learner) settlementDue() bool {
 	due := l.learning && l.canTrain() && l.sinceJudge >= judgeEvery && len(l.samples.fresh) >= judgedMin
 	return len(l.recalled) > 0 || due
 }
 
-// Settling tells whether Settle has something to do: a judgement is to be opened, or has all its answers.
+// Settling reports whether Settle has work: a judgement is due, or has all its answers.
 func (l *Learner) Settling() bool {
 	if !l.settlementDue() {
 		return false
@@ -25,8 +26,8 @@ func (l *Learner) Settling() bool {
 	return !l.options.Brief || !l.opened || l.nextAnswers().of == nil
 }
 
-// Settle opens the judgement that is due, if one is, and makes it once its answers are there; unless steps are brief, it gives
-// them itself. Publishing may take as long as Options.Publish does.
+// Settle opens the due judgement, if any, and completes it when its answers exist. If steps are not brief, it
+// computes the answers itself. Publishing takes as long as Options.Publish.
 func (l *Learner) Settle() (r Report, err error) {
 	if !l.Settling() {
 		return r, nil
@@ -43,7 +44,7 @@ func (l *Learner) Settle() (r Report, err error) {
 		}
 	}
 
-	// What was good before a drift is tried before what was trained since.
+	// Try known versions before the newly trained candidate.
 	r.Work = Judging
 	if len(l.recalled) > 0 {
 		err = l.judgeRecalled(&r)
@@ -55,7 +56,7 @@ func (l *Learner) Settle() (r Report, err error) {
 	return r, err
 }
 
-// openTrial makes the judge of the weights that are to be judged, unless these are no numbers or serve already.
+// openTrial creates the judge of the weights to be judged, unless they are not finite or already serve.
 func (l *Learner) openTrial() (err error) {
 	weights := l.candidate
 	if len(l.recalled) > 0 {
@@ -76,18 +77,19 @@ func (l *Learner) closeTrial() {
 	l.trial, l.opened = nil, false
 }
 
-// judgedBy are the samples that judge a candidate: of many that came at once half judge the next ones.
+// judgedBy returns the samples that judge a candidate. If many arrived at once, half of them judge the next
+// candidates.
 func (l *Learner) judgedBy() []Sample {
 	return l.samples.fresh[:max(judgedMin, len(l.samples.fresh)/2)]
 }
 
 // answers are samples that a judge is to answer next.
 type answers struct {
-	of   *judge // nil: all are there
+	of   *judge // nil: all answers exist
 	list []Sample
 }
 
-// nextAnswers returns a batch of the answers that the look or judgement which has begun still needs.
+// nextAnswers returns a batch of the missing answers of the look or judgement under way.
 func (l *Learner) nextAnswers() answers {
 	var needs []answers
 	if l.looking && l.test == nil {
@@ -103,7 +105,7 @@ func (l *Learner) nextAnswers() answers {
 		}
 	}
 
-	// Whether the first data is forgotten is asked of a candidate that is better only.
+	// Check for forgetting only if the candidate is better.
 	if l.opened && l.trial != nil && len(l.recalled) == 0 && l.settlementDue() && l.wouldPass() {
 		if list := l.trial.unseen(l.samples.judgesOld, l.trial.batch); len(list) > 0 {
 			return answers{l.trial, list}
@@ -112,9 +114,9 @@ func (l *Learner) nextAnswers() answers {
 	return answers{}
 }
 
-// wouldPass tells whether the candidate passes by the answers that are there.
+// wouldPass reports whether the candidate passes by the existing answers.
 func (l *Learner) wouldPass() bool {
-	// Answers are kept by sample, so that asking again costs no execution.
+	// Answers are cached by sample, so computing this again costs no execution.
 	var now evidence
 	for _, s := range l.judgedBy() {
 		now.add(l.serving.seen[&s.Input[0]].right, l.trial.seen[&s.Input[0]].right)
@@ -124,7 +126,7 @@ func (l *Learner) wouldPass() bool {
 	return l.passes(&all, &now)
 }
 
-// trialAnswers are those that the judgement which has begun is made of.
+// trialAnswers returns the answers that the judgement under way needs.
 func (l *Learner) trialAnswers() (needs []answers) {
 	if len(l.recalled) > 0 {
 		list := l.recalledBy()
@@ -139,13 +141,13 @@ func (l *Learner) trialAnswers() (needs []answers) {
 	return needs
 }
 
-// BeginLook has steps do what a look that is due takes, so that Look ends it without delay.
+// BeginLook makes steps compute the answers of a due look, so that Look ends it without delay.
 func (l *Learner) BeginLook(now time.Duration) {
 	l.now = now
 	l.looking = l.looking || l.LookDue(now)
 }
 
-// LookReady tells whether a look has begun, and Look would end it at once.
+// LookReady reports whether a look has begun and Look would end it at once.
 func (l *Learner) LookReady() bool {
 	if !l.looking {
 		return false
@@ -154,14 +156,14 @@ func (l *Learner) LookReady() bool {
 	return few || l.test != nil && l.test.Advance(0)
 }
 
-// prepare does a brief step's worth of the look or judgement that has begun, and tells whether there was anything to do.
+// prepare does one brief step's work for the look or judgement under way, and reports whether there was any.
 func (l *Learner) prepare(r *Report) (did bool, err error) {
 	if next := l.nextAnswers(); next.of != nil {
 		r.Work, r.Inputs = Judging, len(next.list)
 		return true, next.of.seeSome(next.list)
 	}
 
-	// All answers of a look are there before its test begins.
+	// The test of a look begins when all its answers exist.
 	if !l.looking || l.LookReady() {
 		return l.compareSome(r)
 	}
@@ -174,7 +176,7 @@ func (l *Learner) prepare(r *Report) (did bool, err error) {
 	return true, err
 }
 
-// Idle tells whether Step would do nothing until more samples come, or Settle or Look is called.
+// Idle reports whether Step would do nothing until more samples come, or Settle or Look is called.
 func (l *Learner) Idle() bool {
 	if l.labels() {
 		return false
@@ -186,5 +188,5 @@ func (l *Learner) Idle() bool {
 	return l.settlementDue() || !l.trains()
 }
 
-// LookDue tells whether a Look at that time would compare.
+// LookDue reports whether a Look at that time would compare.
 func (l *Learner) LookDue(now time.Duration) bool { return now >= l.began+l.lookAfter(l.looked+1) }

@@ -7,10 +7,10 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// Work is what a step did.
+// Work is the kind of work that a step did.
 type Work uint8
 
-// The sorts of work. None means that there is nothing to do until more samples come.
+// The kinds of work. None means that there is nothing to do until more samples come.
 const (
 	None Work = iota
 	Labelling
@@ -20,7 +20,7 @@ const (
 
 var workNames = [...]string{"none", "labelling", "training", "judging"}
 
-// String returns the work's name.
+// String returns the name of the work.
 func (w Work) String() string {
 	if int(w) < len(workNames) {
 		return workNames[w]
@@ -28,34 +28,34 @@ func (w Work) String() string {
 	return fmt.Sprintf("work %d", uint8(w))
 }
 
-// Report is what a step did, and how long that took on the processor that ran it.
+// Report describes a step's work and its duration on the processor that ran it.
 type Report struct {
 	Work   Work
 	Took   time.Duration
-	Inputs int     // that were labelled, trained on, or answered to judge
+	Inputs int     // labelled, trained on, or answered for a judgement
 	Loss   float32 // of a training step
-	// Unlabelled is why the teacher said nothing of a labelling step's inputs: it is asked again later.
+	// Unlabelled is the error of the teacher in a labelling step; it is asked again later.
 	Unlabelled error
-	// Of a judgement: the shares of samples that neither was trained on which the serving weights and the candidate
+	// For a judgement: the shares of samples, not trained on by either, that the serving weights and the candidate
 	// answered rightly, and whether the candidate serves from now on.
 	Serving, Candidate float64
 	Published          bool
-	Discarded          error // why the candidate was thrown away, or could not be published
+	Discarded          error // why the candidate was discarded or not published
 }
 
 const (
 	judgeEvery = 10 // training steps
 	unjudged   = 40 // training steps after which a learner waits for samples to judge by
 	judgedMin  = 48 // fresh samples
-	meanSteps  = 20 // that the candidate is the mean of
+	meanSteps  = 20 // number of steps in the candidate's mean
 	gainsKept  = 32
-	// forgetMost is the accuracy on the first data that may be lost for accuracy on the present.
+	// forgetMost is the largest accepted loss of accuracy on the first data.
 	forgetMost = 0.02
 )
 
-// Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement; if steps are
-// brief, a batch of the answers that a judgement or look is made of. An error means that the machine failed; what is wrong with
-// the candidate or the teacher is in the report, and the serving weights serve on.
+// Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement; with
+// brief steps, a batch of answers for a judgement or a look. An error means that the machine failed. Errors of the
+// candidate or the teacher are in the report, and the serving weights stay.
 func (l *Learner) Step() (r Report, err error) {
 	began := time.Now()
 	err = l.doNext(&r)
@@ -68,7 +68,7 @@ func (l *Learner) Step() (r Report, err error) {
 
 func (l *Learner) doNext(r *Report) (err error) {
 	switch {
-	// Labels come first: they are what the other work learns from.
+	// Label first: the other work learns from labels.
 	case l.labels():
 		r.Work, r.Inputs = Labelling, l.labelled()
 		r.Unlabelled = l.label()
@@ -82,7 +82,7 @@ func (l *Learner) doNext(r *Report) (err error) {
 		return err
 	}
 
-	// The weights that are judged stay as they are until Settle.
+	// The weights under judgement stay unchanged until Settle.
 	if l.settlementDue() || !l.trains() {
 		return nil
 	}
@@ -90,12 +90,12 @@ func (l *Learner) doNext(r *Report) (err error) {
 	return l.train(r)
 }
 
-// trains tells whether there is something to train, and by which to judge it soon.
+// trains reports whether there are samples to train on, and samples to judge the result soon.
 func (l *Learner) trains() bool { return l.learning && l.canTrain() && l.sinceJudge < unjudged }
 
-// canTrain says whether there are samples of the present to train on; the first of them judge nothing.
+// canTrain reports whether there are samples of the present to train on; the first of them judge nothing.
 func (l *Learner) canTrain() bool {
-	// The first batch is taken from the fresh samples where enough are left to judge by.
+	// Take the first batch from the fresh samples if enough remain to judge by.
 	s := l.samples
 	if short := l.options.Batch - len(s.recent.samples); short > 0 && len(s.fresh) >= 2*l.options.Batch {
 		s.use(short)
@@ -103,7 +103,7 @@ func (l *Learner) canTrain() bool {
 	return len(s.recent.samples) >= l.options.Batch
 }
 
-// noteStepTime keeps the mean length of a training step, unless the options state it.
+// noteStepTime updates the mean duration of a training step, unless the options state it.
 func (l *Learner) noteStepTime(took time.Duration) {
 	switch {
 	case l.options.StepTime > 0:
@@ -128,14 +128,14 @@ func (l *Learner) train(r *Report) error {
 	loss, err := l.trainer.Step(images, targets, l.options.Rate)
 	r.Loss = loss
 
-	// Only NaN differs from itself: nothing of such a step may reach the candidate.
+	// Only NaN differs from itself. Nothing of such a step may reach the candidate.
 	if loss != loss {
 		return l.discard(r, &l.counts.NotFinite, err)
 	}
 	if err != nil {
 		return err
 	}
-	// The first steps count more, or the weights that training began with would be most of the mean.
+	// Give the first steps more weight, else the initial weights would dominate the mean.
 	l.averaged = min(l.averaged+1, meanSteps)
 	for i, w := range l.trainer.Weights() {
 		l.candidate[i] += (w - l.candidate[i]) / float32(l.averaged)

@@ -16,10 +16,10 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Store keeps a model's learnt versions in its directory of the model repository, beside those that people put there. The
-// newest one is what serves after a restart.
+// Store keeps a model's learnt versions in the model's directory of the repository, beside the versions that people
+// put there. The newest version serves after a restart.
 type Store struct {
-	dir   string // the model's
+	dir   string // the model's directory
 	net   train.Net
 	write func(path string, content []byte) error
 }
@@ -46,7 +46,7 @@ func (s *Store) Newest() (version int, weights []float32, err error) {
 	return version, weights, err
 }
 
-// Weights returns those of a version.
+// Weights returns the weights of a version.
 func (s *Store) Weights(version int) ([]float32, error) {
 	m, err := onnx.Read(filepath.Join(s.dir, strconv.Itoa(version), "model.onnx"))
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) list() (all []int, err error) {
 		return nil, fmt.Errorf("versions of %s: %w", s.net.Name, err)
 	}
 
-	// A name such as 01 is no version: versions are found by their numbers.
+	// A name such as 01 is no version: versions are looked up by number.
 	for _, e := range entries {
 		if v, err := strconv.Atoi(e.Name()); err == nil && v > 0 && strconv.Itoa(v) == e.Name() && e.IsDir() {
 			all = append(all, v)
@@ -72,8 +72,8 @@ func (s *Store) list() (all []int, err error) {
 	return all, nil
 }
 
-// Save writes a version that must not be there yet. Its directory appears whole: it is filled under a name that repositories
-// do not read, then renamed. After an error the repository has what it had.
+// Save writes a version that must not exist yet. It fills a directory under a name that repositories ignore and
+// renames it, so that the version appears complete. After an error the repository is unchanged.
 func (s *Store) Save(v Version) (err error) {
 	version := v.Number
 	all, err := s.list()
@@ -84,7 +84,7 @@ func (s *Store) Save(v Version) (err error) {
 		return fmt.Errorf("save version %d of %s: there are %v: want a later one", version, s.net.Name, all)
 	}
 
-	// The content is made before the directory: an error here leaves nothing to clear away.
+	// Build the content before the directory: an error here leaves nothing to remove.
 	m, err := s.net.Serving(v.Weights)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (s *Store) Save(v Version) (err error) {
 	}
 	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), m.Marshal()), s.write(filepath.Join(temporary, repo.LearnedFile), origin), os.Chmod(temporary, 0o755))
 
-	// The rename is what makes the version visible.
+	// The rename makes the version visible.
 	if err == nil {
 		err = os.Rename(temporary, filepath.Join(s.dir, strconv.Itoa(version)))
 	}
@@ -111,10 +111,10 @@ func (s *Store) Save(v Version) (err error) {
 	return nil
 }
 
-// Publisher returns what Options.Publish wants of a backend that serves the repository: weights become a version, which
-// load (a backend's LoadModel) puts in force on one GPU after another while the version before serves. A backend answers
-// a request from one version and says which. The model's early exits follow it. A version that cannot be loaded, the model's
-// or an exit's, is taken out again, and what has loaded it goes back.
+// Publisher returns an Options.Publish for a backend that serves the repository. It stores weights as a version,
+// which load (a backend's LoadModel) loads on one GPU after another while the previous version serves. A backend
+// answers each request from one version and names it. The model's early exits follow. If the version, or an exit's,
+// cannot be loaded, Publisher removes it and loads the previous version where the new one was loaded.
 func (s *Store) Publisher(load func(ctx context.Context, name, version string) error) func(Version) error {
 	return func(v Version) error {
 		exits, err := repo.ExitsOf(filepath.Dir(s.dir), s.net.Name)
@@ -134,7 +134,7 @@ func (s *Store) Publisher(load func(ctx context.Context, name, version string) e
 				continue
 			}
 
-			// The newest version that is left is the one before.
+			// The newest remaining version is the previous one.
 			err = errors.Join(err, s.Remove(v.Number))
 			for _, loaded := range names[:i] {
 				err = errors.Join(err, load(ctx, loaded, ""))
@@ -145,12 +145,13 @@ func (s *Store) Publisher(load func(ctx context.Context, name, version string) e
 	}
 }
 
-// loadMost is how long a backend may take to put a version in force, exits and all.
+// loadMost is the time limit for loading a version, including its exits.
 const loadMost = time.Minute
 
-// Remove takes a learnt version out of the repository: one that could not be put in force must not serve after a restart.
+// Remove removes a learnt version from the repository: a version that could not be loaded must not serve after a
+// restart.
 func (s *Store) Remove(version int) error {
-	// The provenance file is the proof that no person put the version there.
+	// The provenance file proves that no person put the version there.
 	dir := filepath.Join(s.dir, strconv.Itoa(version))
 	if _, err := os.Stat(filepath.Join(dir, repo.LearnedFile)); err != nil {
 		return fmt.Errorf("remove version %d of %s: no learner wrote it: %w", version, s.net.Name, err)
@@ -158,8 +159,8 @@ func (s *Store) Remove(version int) error {
 	return os.RemoveAll(dir)
 }
 
-// prune removes learnt versions that are too old to be put in force again. What people put there stays, and so does what
-// cannot be removed: the next version tries again.
+// prune removes learnt versions that are too old for a rollback. It keeps versions that people put there. A version
+// that cannot be removed stays until the next call.
 func (s *Store) prune(all []int) {
 	var learnt []string
 	for _, v := range all {

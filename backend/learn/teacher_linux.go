@@ -15,36 +15,36 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// teacher is a model that labels inputs. It answers on a thread of its own, so that an answer which never comes keeps the
-// step that asked for no longer than teachMost.
+// teacher is a model that labels inputs. It answers on a thread of its own, so that an answer that never comes delays
+// a step by at most teachMost.
 type teacher struct {
 	name    string
 	predict func(images []byte) (map[string][]float32, error)
 	free    func() error
 	asked   chan question
-	answers chan answer // of the question asked last
-	overdue bool        // that answer was not waited for
+	answers chan answer // the answer to the latest question
+	overdue bool        // the step did not wait for that answer
 	limit   time.Duration
 }
 
-// question is what a step asks.
+// question is one call of the teacher.
 type question struct {
 	images []byte
 	n      int
-	cores  unix.CPUSet // the step's: an answer runs where the scheduler ordered the step
+	cores  unix.CPUSet // the step's: the answer runs on the processors to which the scheduler sent the step
 }
 
-// answer is what a teacher says of a question's inputs.
+// answer is the teacher's answer to a question.
 type answer struct {
 	classes []int
 	err     error
 }
 
-// teachMost is after what time an answer is no longer waited for: some hundred times as long as it takes.
+// teachMost is the longest wait for an answer, some hundred times its usual duration.
 const teachMost = 2 * time.Second
 
-// openTeacher loads the newest version of a model of the repository: it labels, as the newest serves. A model that takes other
-// images than the student is refused: it would fail on every one of them.
+// openTeacher loads the newest version of a model of the repository. It refuses a model whose input differs from the
+// student's, since such a model would fail on every image.
 func openTeacher(repository, name, library string, student train.Net) (*teacher, error) {
 	versions, err := (&Store{dir: filepath.Join(repository, name), net: train.Net{Name: name}}).list()
 	if err == nil && len(versions) == 0 {
@@ -68,13 +68,13 @@ func openTeacher(repository, name, library string, student train.Net) (*teacher,
 	return newTeacher(name, p.Predict, p.Close, teachMost), nil
 }
 
-// checkTeacher says what keeps a model from looking at a student's images.
+// checkTeacher returns an error if a model cannot take a student's images.
 func checkTeacher(m *onnx.Model, student train.Net) error {
 	if len(m.Graph.Inputs) != 1 {
 		return fmt.Errorf("inputs: %d: want 1, the images of %s", len(m.Graph.Inputs), student.Name)
 	}
 
-	// The first dimension is the batch's: any size of it can be asked for.
+	// The first dimension is the batch's and may have any size.
 	in := m.Graph.Inputs[0]
 	var sizes []int64
 	for _, d := range in.Dims[min(1, len(in.Dims)):] {
@@ -93,16 +93,16 @@ func newTeacher(name string, predict func([]byte) (map[string][]float32, error),
 	return t
 }
 
-// label has the teacher say what n inputs are. Only one goroutine at a time may call it.
+// label returns the teacher's classes of n inputs. Only one goroutine at a time may call it.
 func (t *teacher) label(images []byte, n int) ([]int, error) {
 	if t.hangs() {
 		return nil, errors.New("an answer is overdue still")
 	}
 
-	// Where the cores cannot be told the answer runs anywhere.
+	// If the affinity is unknown, the answer runs on any processor.
 	q := question{images: images, n: n}
 	_ = unix.SchedGetaffinity(0, &q.cores)
-	// There is room for one question, and none is open: this waits for nobody.
+	// The channel has space for one question and none is pending, so this does not block.
 	t.asked <- q
 	t.overdue = true
 
@@ -117,7 +117,7 @@ func (t *teacher) label(images []byte, n int) ([]int, error) {
 	}
 }
 
-// hangs tells whether the answer that was not waited for is still to come. It takes one that has come: it is of no use any more.
+// hangs reports whether an overdue answer is still missing. It discards one that has arrived.
 func (t *teacher) hangs() bool {
 	if t.overdue {
 		select {
@@ -135,18 +135,18 @@ func (t *teacher) answerQuestions() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	var cores unix.CPUSet
 	for q := range t.asked {
-		// The mask is set when the step's core is another one: most steps run where the one before did.
+		// Set the mask only if it differs: most steps run where the previous one ran.
 		if q.cores != cores && q.cores.Count() > 0 && unix.SchedSetaffinity(0, &q.cores) == nil {
 			cores = q.cores
 		}
 
-		// An answer that nobody waits for any more lies there until the next question finds it.
+		// An overdue answer stays in the channel until the next question discards it.
 		classes, err := t.classify(q)
 		t.answers <- answer{classes, err}
 	}
 }
 
-// classify answers a question: classifiers have one score for each class.
+// classify answers a question: a classifier has one score per class.
 func (t *teacher) classify(q question) (classes []int, err error) {
 	out, err := t.predict(q.images)
 	if err != nil {
@@ -158,7 +158,7 @@ func (t *teacher) classify(q question) (classes []int, err error) {
 		return nil, fmt.Errorf("%d scores for %d inputs", len(scores), q.n)
 	}
 
-	// All rows are as wide as the batch was made for.
+	// Every row has the same width.
 	width := len(scores) / q.n
 	for i := range q.n {
 		classes = append(classes, bestClass(scores[i*width:(i+1)*width]))
@@ -166,13 +166,14 @@ func (t *teacher) classify(q question) (classes []int, err error) {
 	return classes, nil
 }
 
-// close frees the teacher, unless it still has not answered after a while: then its memory is in use. A nil teacher has none.
+// close frees the teacher unless it does not answer in time: then its memory is still in use. A nil teacher needs no
+// close.
 func (t *teacher) close() error {
 	if t == nil {
 		return nil
 	}
 
-	// The model must not be freed while it runs: it gets the same patience once more.
+	// The model must not be freed while it runs, so wait once more.
 	close(t.asked)
 	for until := time.Now().Add(t.limit); t.hangs() && time.Now().Before(until); {
 		time.Sleep(time.Millisecond)

@@ -14,25 +14,26 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// TrainableModel says in a model's directory of the repository, in training.json, that the model may be trained while it
-// serves, and how its network is built. training.samples beside it holds samples of the data that it was trained for.
+// TrainableModel is the content of training.json in a model's directory of the repository. It declares that the model
+// may be trained while it serves, and how its network is built. training.samples beside it holds samples of the
+// model's training data.
 type TrainableModel struct {
 	Height  int64       `json:"height"` // of the images, pixels
 	Width   int64       `json:"width"`
 	Classes int64       `json:"classes"`
 	Layers  []LayerSpec `json:"layers"`
 	Exits   []ExitSpec  `json:"exits,omitempty"` // all early exits of the model's file, by stage
-	// Every keeps one in so many inputs; those without truth only if Teacher is set. 0: all.
+	// Every keeps one in this many inputs; inputs without a true class only if Teacher is set. 0: all.
 	Every   int     `json:"every,omitempty"`
 	Teacher string  `json:"teacher,omitempty"`  // a model of the same repository that labels inputs, such as the -l variant
 	Batch   int     `json:"batch,omitempty"`    // of a training step; 0: 16
-	Period  float64 `json:"period_s,omitempty"` // between two starts of a comparison with what was before; 0: 50
+	Period  float64 `json:"period_s,omitempty"` // between two starts of a comparison with the reference; 0: 50
 	Rate    float64 `json:"rate,omitempty"`     // learning rate; 0: 0.001
 }
 
 // ExitSpec is an early exit: a head behind some layers of the network.
 type ExitSpec struct {
-	After  int64       `json:"after"` // layers of the network, from 1 to all but one
+	After  int64       `json:"after"` // number of layers of the network before the head, from 1 to all but one
 	Layers []LayerSpec `json:"layers"`
 }
 
@@ -52,7 +53,7 @@ type ConvSpec struct {
 	Linear bool  `json:"linear,omitempty"` // no rectifier behind it
 }
 
-// DenseSpec is a layer in which all inputs reach all outputs.
+// DenseSpec is a fully connected layer.
 type DenseSpec struct {
 	Out    int64 `json:"out"`
 	Linear bool  `json:"linear,omitempty"`
@@ -84,12 +85,12 @@ func describeLayers(body []train.Layer) (all []LayerSpec, err error) {
 	for _, l := range body {
 		var s LayerSpec
 
-		// Only what a layer is built from is told: its weights are in the model's file.
+		// Describe only the structure: the weights are in the model's file.
 		switch l := l.(type) {
 		case *train.Conv:
 			s.Conv = &ConvSpec{l.Out, l.K, l.Stride, l.Linear}
 
-		// A residual block holds layers of its own.
+		// A residual block contains layers.
 		case *train.Residual:
 			if s.Residual, err = describeLayers(l.Body); err != nil {
 				return nil, err
@@ -107,7 +108,7 @@ func describeLayers(body []train.Layer) (all []LayerSpec, err error) {
 	return all, nil
 }
 
-// Net returns the network of a model of that name.
+// Net builds the network of a model of that name.
 func (t *TrainableModel) Net(name string) (train.Net, error) {
 	body, err := buildLayers(t.Layers)
 	switch {
@@ -136,7 +137,7 @@ func (t *TrainableModel) Net(name string) (train.Net, error) {
 func buildLayers(all []LayerSpec) (body []train.Layer, err error) {
 	for i, s := range all {
 		switch {
-		// A layer without a size would be built, and fail when it is run.
+		// A layer without a size could be built but would fail when run.
 		case s.Conv != nil && s.Conv.Out > 0 && s.Conv.K > 0 && s.Conv.Stride > 0:
 			body = append(body, &train.Conv{Out: s.Conv.Out, K: s.Conv.K, Stride: s.Conv.Stride, Linear: s.Conv.Linear})
 		case len(s.Residual) > 0:
@@ -146,7 +147,7 @@ func buildLayers(all []LayerSpec) (body []train.Layer, err error) {
 			}
 			body = append(body, &train.Residual{Body: inner})
 
-		// A flatten and a dense hold no other layers.
+		// Flatten and dense layers contain no other layers.
 		case s.Flatten:
 			body = append(body, &train.Flatten{})
 		case s.Dense != nil && s.Dense.Out > 0:
@@ -159,7 +160,7 @@ func buildLayers(all []LayerSpec) (body []train.Layer, err error) {
 	return body, nil
 }
 
-// ReadTraining reads a model's directory. declared is false if it says nothing of training.
+// ReadTraining reads a model's directory. declared is false if it declares no training.
 func ReadTraining(dir string) (t TrainableModel, initial []Sample, declared bool, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, trainingFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,7 +175,7 @@ func ReadTraining(dir string) (t TrainableModel, initial []Sample, declared bool
 		return t, nil, true, fmt.Errorf("%s: %w", filepath.Join(dir, trainingFile), err)
 	}
 
-	// A step of 16 samples of a small net takes some milliseconds, as long as steps may.
+	// The default batch of 16 keeps a step of a small net within a few milliseconds, the limit of a step.
 	if t.Batch == 0 {
 		t.Batch = 16
 	}
@@ -204,8 +205,8 @@ func readSamples(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// WriteTraining declares in a model's directory that the model may be trained. The samples come first: a declaration
-// without them is refused.
+// WriteTraining declares in a model's directory that the model may be trained. It writes the samples first, since a
+// declaration without samples is refused.
 func WriteTraining(dir string, t TrainableModel, initial []Sample) error {
 	var packed []byte
 	for _, s := range initial {
@@ -223,11 +224,11 @@ func WriteTraining(dir string, t TrainableModel, initial []Sample) error {
 	return repo.WriteFile(filepath.Join(dir, trainingFile), append(text, '\n'))
 }
 
-// unpackSamples reads samples: of each its class as a little-endian u32, then the image.
+// unpackSamples parses samples: for each, its class as a little-endian u32, then the image.
 func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) {
 	size := int(t.Height * t.Width * 3)
 
-	// A piece of a sample would shift all that follow.
+	// A partial sample would shift all following ones.
 	if len(packed) == 0 || len(packed)%(4+size) != 0 {
 		return nil, fmt.Errorf("%d bytes: want samples of %d bytes, a class and an image of %d by %d pixels", len(packed), 4+size, t.Height, t.Width)
 	}
@@ -248,7 +249,7 @@ func (t *TrainableModel) comparesEvery() time.Duration {
 	return time.Duration(t.Period * float64(time.Second))
 }
 
-// ListTrainable returns the models of a repository that it declares trainable.
+// ListTrainable returns the trainable models of a repository.
 func ListTrainable(repository string) (all []string, err error) {
 	found, err := filepath.Glob(filepath.Join(repository, "*", trainingFile))
 	for _, path := range found {
