@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Accuracy is what an operator says of families of models.
+// Accuracy holds an operator's settings for families of models.
 type Accuracy struct {
-	Floors string `yaml:"floors"` // least accuracy that may answer, by family: vehicle=0.9,activity=0.8; empty: any variant may
+	Floors string `yaml:"floors"` // lowest accuracy of an answer, by family: vehicle=0.9,activity=0.8; empty: any variant
 }
 
 // ByFamily returns the floors by family.
@@ -22,7 +22,7 @@ func (a Accuracy) ByFamily() (map[string]float64, error) {
 			return nil, fmt.Errorf("%q is not allowed: want FAMILY=NUMBER with a number from 0 to 1", part)
 		}
 
-		// Of two floors for a family nobody could say which holds.
+		// Refuse two floors for a family: it would be unclear which one holds.
 		if _, twice := floors[name]; twice {
 			return nil, fmt.Errorf("%q is not allowed: family %q is there twice", a.Floors, name)
 		}

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Cluster is the section of what holds the parts on several hosts together.
+// Cluster is the section that connects parts on several hosts.
 type Cluster struct {
-	Election string `yaml:"election"` // scheduler: where those of the cluster agree on who leads; empty: this one leads
+	Election string `yaml:"election"` // scheduler: where the cluster's schedulers elect a leader; empty: this one leads
 	TLSName  string `yaml:"tls_name"` // a name in every part's certificate, which others check; empty: the host that they dial
-	// Epoch is how often the scheduler places models anew by what is asked for; 0: only when an operator applies a plan.
+	// Epoch is the interval at which the scheduler places models by demand; 0: only when an operator applies a plan.
 	Epoch time.Duration `yaml:"epoch"`
-	// SessionSpare is how many backends may be lost without a session being evicted, as long as there are more.
+	// SessionSpare is the number of backends that may be lost without evicting a session, as long as more remain.
 	SessionSpare int `yaml:"session_spare"`
 }
 
-// ElectionURL returns where schedulers agree on who leads; nil: there is no election.
+// ElectionURL returns where schedulers elect a leader; nil without an election.
 func (c Cluster) ElectionURL() (*Election, error) {
 	if c.Election == "" {
 		return nil, nil
@@ -27,7 +27,7 @@ func (c Cluster) ElectionURL() (*Election, error) {
 	scheme, rest, _ := strings.Cut(c.Election, "://")
 	switch scheme {
 	case "file":
-		// With two slashes the first part of a path would be taken for a host.
+		// With two slashes, the first part of a path would be parsed as a host.
 		u, err := url.Parse(c.Election)
 		if err != nil || u.Host != "" || len(u.Path) < 2 {
 			return nil, errors.New("want file:///PATH with an absolute path")
@@ -58,10 +58,10 @@ func (c Cluster) ElectionURL() (*Election, error) {
 	return nil, errors.New("want etcd://HOST:PORT,.../NAME, etcds://HOST:PORT,.../NAME, kubernetes://NAMESPACE/LEASE or file:///PATH")
 }
 
-// Election says where schedulers agree on who leads.
+// Election is the place where schedulers elect a leader.
 type Election struct {
 	Kind      string   // etcd, etcds (over TLS), kubernetes or file
 	Endpoints []string // of etcd
 	Namespace string   // of kubernetes
-	Name      string   // the cluster's, the lease's, or a path
+	Name      string   // the cluster's name, the lease's name, or a path
 }

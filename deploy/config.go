@@ -1,5 +1,5 @@
-// Package deploy holds what a deployment sets: one YAML file plus flags, and one table of knobs, Rooms, at most fifteen for a
-// room, checked before anything starts. It starts nothing itself.
+// Package deploy holds a deployment's configuration: one YAML file plus flags, and the table of all knobs, Rooms,
+// with at most fifteen knobs per room. It checks the configuration before anything starts, and starts nothing itself.
 package deploy
 
 import (
@@ -18,38 +18,39 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Config is everything that a deployment may set; Rooms has a row for each field.
+// Config is the configuration of a deployment; Rooms has a row for each field.
 type Config struct {
-	Listen    string  `yaml:"listen"`     // scheduler: where frontends and backends connect
+	Listen    string  `yaml:"listen"`     // scheduler: listen address for frontends and backends
 	Scheduler string  `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to, or all of the cluster, separated by commas
 	HTTP      string  `yaml:"http"`       // gateway: REST, metrics and the page
 	GRPC      string  `yaml:"grpc"`       // gateway: gRPC
-	Data      string  `yaml:"data"`       // data plane listener of frontends and backends
+	Data      string  `yaml:"data"`       // data plane listen address of frontends and backends
 	Provider  string  `yaml:"provider"`   // data plane: auto, verbs, shm or tcp
 	Models    string  `yaml:"models"`     // the model repository
 	Executors int     `yaml:"executors"`  // ONNX Runtime executors per backend, one core each; 0: one per two cores
 	Emulate   int     `yaml:"emulate"`    // emulated GPUs per backend instead of ONNX Runtime; 0: none
-	GPU       bool    `yaml:"gpu"`        // run models on the backend's GPUs; ONNX Runtime for what they do not support
+	GPU       bool    `yaml:"gpu"`        // run models on the backend's GPUs; ONNX Runtime runs models that the GPUs do not support
 	TokenFile string  `yaml:"token_file"` // a file holding the secret that all parts share
 	TLS       string  `yaml:"tls"`        // a directory with tls.crt, tls.key and ca.crt; empty: no TLS
 	Prompt    float64 `yaml:"prompt"`     // scheduler: share of the GPUs in demand below which batches start at once; 0: always defer
-	// LearnShare is the scheduler's: the share of GPU time that learners buy from families of variants; 0: idle time only.
+	// LearnShare, of the scheduler, is the share of GPU time that learners buy from families of variants; 0: only
+	// idle time.
 	LearnShare float64 `yaml:"learn_share"`
 	QueueMax   int     `yaml:"queue_max"` // requests queued per model before new ones are rejected
 	LogLevel   string  `yaml:"log_level"` // debug, info, warn or error
 	LogRooms   string  `yaml:"log_rooms"` // levels of single rooms, such as rdma=debug
 
-	Cluster  Cluster  `yaml:"cluster"`  // what holds several hosts together
-	Protocol Protocol `yaml:"protocol"` // what clients of the gateway see beyond its plain calls
+	Cluster  Cluster  `yaml:"cluster"`  // several hosts
+	Protocol Protocol `yaml:"protocol"` // what clients of the gateway see beyond the protocol's plain calls
 
 	Repository Repository `yaml:"repository"` // which models a backend loads, and when
 	Accuracy   Accuracy   `yaml:"accuracy"`   // of families of models
 }
 
-// fileSizeMax bounds what is read as a configuration or a secret.
+// fileSizeMax bounds the size of a configuration or a secret.
 const fileSizeMax = 1 << 20
 
-// Load reads a YAML file over the defaults. Unknown and doubled keys are errors that name the line.
+// Load reads a YAML file over the defaults. Unknown and duplicate keys are errors that name the line.
 func Load(path string) (Config, error) {
 	c := Default()
 	text, err := readBounded(path)
@@ -57,31 +58,31 @@ func Load(path string) (Config, error) {
 		return c, fmt.Errorf("config: %w", err)
 	}
 
-	// A key that is not known is a mistyped one, which would have no effect.
+	// Refuse unknown keys: a mistyped key would have no effect.
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 
-	// An empty file, which ends at once, is a configuration, too.
+	// An empty file is a valid configuration; decoding it returns io.EOF.
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllStringFunc(err.Error(), nameKeys))
 	}
 	return c, nil
 }
 
-// unknownKey is how package yaml says it, with the key and the type of its section.
+// unknownKey matches package yaml's error, with the key and the type of its section.
 var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(\w+)`)
 
-// nameKeys says what yaml said of an unknown key with the keys that there are.
+// nameKeys adds the valid keys to package yaml's error about an unknown key.
 func nameKeys(text string) string {
 	said := unknownKey.FindStringSubmatch(text)
 	return said[1] + ": no such key; the keys are " + strings.Join(configKeys(strings.ToLower(said[2])), ", ")
 }
 
-// configKeys are what a section of a file may hold, in the order of its type. The section config is the file itself.
+// configKeys returns the valid keys of a section, in the order of its type. The section config is the file itself.
 func configKeys(section string) []string {
 	var all []string
 
-	// What is written for an empty configuration has every key, in order; those of a section are indented.
+	// The YAML of an empty configuration has every key, in order; keys of a section are indented.
 	within := "config"
 	for line := range strings.Lines(Config{}.YAML()) {
 		key, _, _ := strings.Cut(line, ":")
@@ -105,7 +106,7 @@ func readBounded(path string) ([]byte, error) {
 	}
 	defer f.Close()
 
-	// One byte more than is allowed tells that there is more.
+	// Reading one byte more than the limit reveals a file that is too long.
 	text, err := io.ReadAll(io.LimitReader(f, fileSizeMax+1))
 	if err != nil {
 		return nil, err
@@ -116,16 +117,15 @@ func readBounded(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Parse reads flags over the file that -config names (or the defaults), and checks the result.
-// command says which knobs have a flag; extra registers the command's own. It returns the words
-// after the flags.
+// Parse reads flags over the file that -config names (or the defaults), and checks the result. command selects the
+// knobs that have a flag; extra registers the command's own flags. Parse returns the arguments after the flags.
 func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []string, error) {
 	path, err := configPath(args)
 	if err != nil {
 		return Config{}, nil, err
 	}
 
-	// The file comes first: flags win over it, so its values are their defaults.
+	// Read the file first: its values are the defaults of the flags, which override it.
 	c := Default()
 	if path != "" {
 		if c, err = Load(path); err != nil {
@@ -134,10 +134,10 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	}
 
 	fs := flag.NewFlagSet("downbeat "+command, flag.ContinueOnError)
-	// configPath has read it already: here it only has its place in the help.
+	// configPath has already read this flag; register it for the help text.
 	fs.String("config", path, "YAML `file`; flags win over it")
 
-	// A command has the flags of the knobs that it reads; any other is refused by name.
+	// A command has only flags for the knobs that it reads; any other flag is an error.
 	c.registerFlags(fs, command)
 	if extra != nil {
 		extra(fs)
@@ -148,15 +148,15 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	return c, fs.Args(), c.Check()
 }
 
-// UsageError is a command line that says nothing: unknown flags, or words where none belong.
+// UsageError is an invalid command line: an unknown flag, or an unexpected argument.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// ParseFlags parses a command's flags. Help goes to standard output; anything else that is wrong is
-// one error, which says what is allowed and where the help is.
+// ParseFlags parses a command's flags. It prints help to standard output. Any other problem is one error that says
+// what is allowed and how to get help.
 func ParseFlags(fs *flag.FlagSet, args []string) error {
-	// Package flag writes as it fails; what is said is decided here.
+	// Package flag prints its own messages; capture and replace them.
 	var said bytes.Buffer
 	fs.SetOutput(&said)
 	err := fs.Parse(args)
@@ -176,11 +176,11 @@ func ParseFlags(fs *flag.FlagSet, args []string) error {
 	return err
 }
 
-// allowedText says what the flag that an error of package flag names takes.
+// allowedText returns the allowed values of the flag in package flag's error.
 func allowedText(fs *flag.FlagSet, text string) string {
 	want := ""
 	fs.VisitAll(func(f *flag.Flag) {
-		// Package flag names the flag nowhere but in its text.
+		// Package flag names the flag only in its text.
 		if !strings.Contains(text, " for flag -"+f.Name+":") {
 			return
 		}
@@ -202,10 +202,10 @@ func allowedText(fs *flag.FlagSet, text string) string {
 // configPath finds -config before the other flags are parsed, since they override the file.
 func configPath(args []string) (string, error) {
 	for i, a := range args {
-		// One dash or two, and the value behind = or in the next word, as package flag reads them.
+		// As in package flag: one dash or two, and the value after = or in the next argument.
 		key, value, inline := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-"), "=")
 		if a == "--" {
-			// What follows are words.
+			// The remaining arguments are not flags.
 			break
 		}
 		if !strings.HasPrefix(a, "-") || key != "config" {
@@ -240,7 +240,8 @@ func checkAddress(addr string) error {
 	return nil
 }
 
-// CheckListener refuses what is no address, and one beyond loopback that asks nobody for a secret. The error names the field.
+// CheckListener refuses an invalid address, and an address beyond loopback without a token file. The error names the
+// field.
 func (c Config) CheckListener(field, addr string) error {
 	if err := c.checkListener(addr); err != nil {
 		return fmt.Errorf("config: %s: %w", field, err)
@@ -253,15 +254,15 @@ func (c *Config) checkListener(addr string) error {
 		return err
 	}
 
-	// Beyond loopback anybody could connect: the parts must know each other by a secret.
+	// Beyond loopback anyone could connect, so the parts must authenticate with a secret.
 	if !isLoopback(addr) && c.TokenFile == "" {
 		return fmt.Errorf("%q leaves this host: set token_file (and tls) as well", addr)
 	}
 	return nil
 }
 
-// Exposed names those of the listeners called fields that other hosts can reach. metrics is the address of its own for
-// metrics; empty: none.
+// Exposed returns the names of the listeners in fields that other hosts can reach. metrics is the separate address
+// for metrics; empty: none.
 func (c Config) Exposed(fields []string, metrics string) []string {
 	var all []string
 	for _, l := range c.listeners() {
@@ -279,11 +280,11 @@ func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 
-	// A host that is left out stands for all addresses of this machine.
+	// An empty host means all addresses of this machine.
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// Token reads the shared secret; empty when none is set. Surrounding white space does not count.
+// Token reads the shared secret, without surrounding white space; empty if none is configured.
 func (c Config) Token() (string, error) {
 	if c.TokenFile == "" {
 		return "", nil
@@ -302,7 +303,7 @@ func (c Config) Token() (string, error) {
 	return token, nil
 }
 
-// YAML returns the configuration in force, as a file that Load reads back.
+// YAML returns the configuration in force, as a file for Load.
 func (c Config) YAML() string {
 	text, err := yaml.Marshal(c)
 	if err != nil {

@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// Room is a section of the table of knobs: those of one room.
+// Room is a section of the table of knobs: the knobs of one room.
 type Room struct {
-	Name  string // "" for what all parts share
+	Name  string // "" for the knobs of all parts
 	About string
 	Knobs []Knob
 }
 
-// Knob is something that a deployment may set. Rooms has them all, and whatever is said or checked of knobs is made of it:
-// defaults, flags, the check at the start, "downbeat help config" and the tables in docs/DEPLOYMENT.md.
+// Knob is one setting of a deployment. Rooms has all knobs and is the source of the defaults, the flags, the checks
+// at start, "downbeat help config" and the tables in docs/DEPLOYMENT.md.
 type Knob struct {
 	Name    string   // in the file; a dot follows the name of a section
 	Default any      // of the field's type
-	Readers []string // the commands that read it and have a flag for it; nil: all. The file may hold every knob for any command
+	Readers []string // commands that read it and have a flag for it; nil: all. A file may hold every knob for any command
 	Help    string   // a word in backquotes stands for the value
 
-	field func(*Config) any   // points at it
-	flag  string              // empty: what follows the dot of Name, with dashes
-	check func(*Config) error // says what is wrong and what is allowed; nil: every value of the type is
+	field func(*Config) any   // pointer to the field
+	flag  string              // empty: the part of Name after the dot, with dashes
+	check func(*Config) error // returns what is wrong and what is allowed; nil: every value of the type is valid
 }
 
-// Flag is the name of the knob's flag.
+// Flag returns the name of the knob's flag.
 func (k *Knob) Flag() string {
 	if k.flag != "" {
 		return k.flag
@@ -40,7 +40,7 @@ func (k *Knob) Flag() string {
 	return strings.ReplaceAll(k.Name[strings.IndexByte(k.Name, '.')+1:], "_", "-")
 }
 
-// Usage is Help without backquotes.
+// Usage returns Help without backquotes.
 func (k *Knob) Usage() string { return strings.ReplaceAll(k.Help, "`", "") }
 
 // DefaultText is the default as people write it.
@@ -121,7 +121,7 @@ each knob that it reads: what follows the dot, with dashes. Flags win over the f
 	return nil
 }
 
-// Markdown returns the tables of knobs as docs/DEPLOYMENT.md has them.
+// Markdown returns the tables of knobs in docs/DEPLOYMENT.md.
 func Markdown() string {
 	var b strings.Builder
 	for _, r := range Rooms {

@@ -18,13 +18,13 @@ var (
 	ofGateways   = []string{"demo", "serve", "gateway"}
 	ofData       = []string{"demo", "serve", "backend", "gateway", "infer", "load"}
 
-	// A demonstration has one client and loads what it finds.
+	// The demo is not among them: it has one client and loads the models that it finds.
 	ofLastingBackends = []string{"serve", "backend"}
 	ofLastingGateways = []string{"serve", "gateway"}
 )
 
-// Rooms is the table of all knobs, at most fifteen for a room. Constants that no two deployments would set differently live
-// beside the code that uses them.
+// Rooms is the table of all knobs, at most fifteen per room. A constant that no two deployments would set differently
+// stays beside the code that uses it.
 var Rooms = []Room{
 	{"", "What all parts share", []Knob{
 		{Name: "scheduler", Default: "127.0.0.1:7070", Readers: []string{"scheduler", "backend", "gateway", "infer", "load"},
@@ -126,7 +126,7 @@ var Rooms = []Room{
 	}},
 }
 
-// Check returns every problem at once, each naming the knob, the value and what is allowed, so that a file is mended in one go.
+// Check returns all problems at once, each with the knob, the value and what is allowed.
 func (c Config) Check() error {
 	var errs []error
 	for k := range knobs() {
@@ -140,7 +140,7 @@ func (c Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// refusedValue is the error about a value that is not allowed.
+// refusedValue returns the error about a value that is not allowed.
 func refusedValue(value any, want string) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%.100q", text)
@@ -156,7 +156,7 @@ func checkOneOf(value string, allowed ...string) error {
 }
 
 func checkRange[T int | float64 | time.Duration](value, least, most T) error {
-	if !(value >= least && value <= most) { // NaN is neither
+	if !(value >= least && value <= most) { // false for NaN, too
 		return refusedValue(value, fmt.Sprintf("%v to %v", least, most))
 	}
 	return nil
@@ -185,9 +185,9 @@ func checkTLSName(c *Config) error {
 	return nil
 }
 
-// checkEpoch refuses epochs that would be over before loads are.
+// checkEpoch refuses epochs that are too short for loads to finish.
 func checkEpoch(c *Config) error {
-	// Loads take seconds, and rates are means over one.
+	// Loads take seconds, and rates are means over an epoch.
 	if e := c.Cluster.Epoch; e != 0 && (e < 10*time.Second || e > 24*time.Hour) {
 		return fmt.Errorf("%v is not allowed: want 0 (only when an operator applies a plan), or 10s to 24h", e)
 	}
@@ -213,7 +213,7 @@ func checkServerName(c *Config) error {
 	return nil
 }
 
-// checkExplicit refuses a value that has a meaning only where clients load and unload models.
+// checkExplicit refuses a value that has no effect unless clients load and unload models.
 func (c *Config) checkExplicit(value string) error {
 	if value != "" && c.Repository.ModelControl != "explicit" {
 		return refusedValue(value, "none, or model_control explicit")

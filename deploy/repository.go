@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Repository is the section of which models of the repository a backend loads, and when.
+// Repository is the section of the models that a backend loads, and when.
 type Repository struct {
-	// backend: none (all at start), explicit (what clients ask for) or poll (all, and what changes in the repository)
+	// backend: none (all at start), explicit (on clients' request) or poll (all, and changes in the repository)
 	ModelControl string `yaml:"model_control"`
-	// backend, with explicit: the models to load at start, separated by commas; * stands for all
+	// backend, with explicit: the models to load at start, separated by commas; * means all
 	LoadModels string        `yaml:"load_models"`
-	PollEvery  time.Duration `yaml:"poll_every"` // backend, with poll: how often the repository is looked at
-	StateDir   string        `yaml:"state_dir"`  // backend, with explicit: keeps what clients have loaded and unloaded for the next start
+	PollEvery  time.Duration `yaml:"poll_every"` // backend, with poll: interval between checks of the repository
+	StateDir   string        `yaml:"state_dir"`  // backend, with explicit: directory that keeps the set of loaded models across restarts
 }
 
-// Models are the models that LoadModels names.
+// Models returns the models that LoadModels names.
 func (r Repository) Models() (names []string) {
 	for name := range strings.SplitSeq(r.LoadModels, ",") {
 		if name = strings.TrimSpace(name); name != "" {

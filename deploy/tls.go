@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// PeerTLS returns the configuration between Downbeat's own parts, used for accepting and for
-// connecting: both ends show a certificate from ca.crt, the end that is dialled one for Cluster.TLSName or else
-// for the host. Nil when no directory is set.
+// PeerTLS returns the configuration between Downbeat's own parts, for listening and dialling: both ends present a
+// certificate signed by ca.crt, and the listening end's is for Cluster.TLSName, or else for the host. It returns nil
+// if no directory is set.
 func (c Config) PeerTLS() (*tls.Config, error) {
 	if c.TLS == "" {
 		return nil, nil
@@ -31,7 +31,7 @@ func (c Config) PeerTLS() (*tls.Config, error) {
 		return nil, fmt.Errorf("tls: %s: %w", c.TLS, err)
 	}
 
-	// Parts are dialled and dial: one configuration serves both ends.
+	// Parts dial and are dialled: one configuration serves both ends.
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		ServerName:   c.Cluster.TLSName,
@@ -42,11 +42,11 @@ func (c Config) PeerTLS() (*tls.Config, error) {
 	}, nil
 }
 
-// PublicTLS is PeerTLS for the gateway's listeners: callers show a token, not a certificate.
+// PublicTLS is PeerTLS for the gateway's listeners: callers present a token instead of a certificate.
 func (c Config) PublicTLS() (*tls.Config, error) {
 	t, err := c.PeerTLS()
 	if t != nil {
-		// Each call made a value of its own, so this changes no other's.
+		// PeerTLS returned a new value, so this changes no other one.
 		t.ClientAuth = tls.NoClientCert
 	}
 	return t, err

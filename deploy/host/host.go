@@ -1,5 +1,4 @@
-// Package host looks at what a machine offers to Downbeat and says what to change. It changes
-// nothing itself.
+// Package host checks what a machine offers to Downbeat and suggests changes. It changes nothing itself.
 package host
 
 import (
@@ -18,14 +17,14 @@ import (
 // Verdict grades a finding.
 type Verdict uint8
 
-// The verdicts, from best to worst. Slower means that serving works, but not as fast as it could.
+// The verdicts, from best to worst. Slower means that serving works, but not at full speed.
 const (
 	Good Verdict = iota
 	Absent
 	Slower
 )
 
-// String returns the verdict as the table shows it.
+// String returns the verdict as printed in the table.
 func (v Verdict) String() string { return [...]string{"ok", "none", "slower"}[v] }
 
 // Finding is one line of the check.
@@ -33,10 +32,10 @@ type Finding struct {
 	What    string
 	Verdict Verdict
 	Found   string
-	Change  string // what to do, empty when there is nothing to do
+	Change  string // what to change; empty: nothing
 }
 
-// Kernel returns the findings that need only the kernel's own files. root is "/" but in tests.
+// Kernel returns the findings from the kernel's own files. root is "/" except in tests.
 func Kernel(root string) []Finding {
 	return []Finding{findCores(), findMemlock(), hugePages(root), findGovernor(root), timerSlack()}
 }
@@ -84,7 +83,7 @@ func hugePages(root string) Finding {
 func readMeminfo(text, key string) int {
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(line, ":"); ok && name == key {
-			// The 0 stands in for a line without a number.
+			// Append 0 for a line without a number.
 			n, _ := strconv.Atoi(strings.Fields(value + " 0")[0])
 			return n
 		}
@@ -113,7 +112,7 @@ func timerSlack() Finding {
 	return Finding{What: "timer slack", Found: fmt.Sprintf("%d µs by default; the scheduler's threads set 1 ns", ns/1000)}
 }
 
-// Table prints the findings, aligned, each with what to change.
+// Table prints the findings, aligned, each with its suggested change.
 func Table(w io.Writer, findings []Finding) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range findings {

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Parts returns what this host offers to the data plane and to executors.
+// Parts returns the findings about the data plane and the executors.
 func Parts() []Finding {
 	var all []Finding
 	for _, p := range rdma.Providers() {
@@ -26,7 +26,7 @@ func Parts() []Finding {
 	return append(append(all, findGPUs()...), runtimeLibrary(ort.Library()))
 }
 
-// findGPUs lists what the driver's management library sees.
+// findGPUs lists the GPUs that the driver's management library reports.
 func findGPUs() []Finding {
 	list, err := cuda.Inventory()
 	if err != nil {
@@ -43,7 +43,7 @@ func findGPUs() []Finding {
 	return all
 }
 
-// describeGPU says what a GPU is and what keeps Downbeat from having it to itself.
+// describeGPU describes a GPU and everything that keeps Downbeat from using all of it.
 func describeGPU(g cuda.GPU) Finding {
 	f := Finding{What: fmt.Sprintf("GPU %d", g.Index), Found: fmt.Sprintf("%s, %d of %d MiB free, driver %s", g.Name, g.MemoryFree>>20, g.MemoryBytes>>20, g.Driver)}
 	if !cuda.Supported() {
@@ -61,12 +61,12 @@ func describeGPU(g cuda.GPU) Finding {
 		f.Found += fmt.Sprintf(", MPS runs (%d processes)", g.MPS)
 	}
 
-	// Everything that costs speed is named, not only the worst.
+	// Report every problem, not only the worst.
 	worse := func(format string, args ...any) {
 		f.Verdict, f.Change = Slower, strings.TrimPrefix(f.Change+"; "+fmt.Sprintf(format, args...), "; ")
 	}
 
-	// Of a split GPU CUDA opens one instance in a process, and never the whole.
+	// On a partitioned GPU, CUDA opens one instance per process and never the whole GPU.
 	switch {
 	case g.MIG && len(g.Instances) == 0:
 		worse("MIG is on and nothing is split off: make instances, or nvidia-smi -i %d -mig 0", g.Index)
@@ -84,7 +84,7 @@ func describeGPU(g cuda.GPU) Finding {
 	return f
 }
 
-// runtimeLibrary opens ONNX Runtime as a backend would; the process keeps it.
+// runtimeLibrary opens ONNX Runtime as a backend would. The process keeps it open.
 func runtimeLibrary(path string) Finding {
 	if _, err := ort.Open(path); err != nil {
 		return Finding{What: "ONNX Runtime", Verdict: Absent, Found: err.Error()}

@@ -1,6 +1,5 @@
-// Package loglimit keeps a log readable while something goes wrong thousands of times: lines that say the
-// same are written a few times, then once a minute with the number of those that were left out. It does not
-// format lines; that is the handler's behind it.
+// Package loglimit limits repeated log lines: equal lines are written a few times, and then once a minute with the
+// number of omitted lines. It does not format lines; the next handler does.
 package loglimit
 
 import (
@@ -10,33 +9,33 @@ import (
 	"time"
 )
 
-// Limits of lines that say the same.
+// Limits of equal lines.
 const (
-	burst     = 5   // warnings and errors written before any is left out
-	burstInfo = 100 // the same for lines that tell of no trouble
+	burst     = 5   // warnings and errors written before any is omitted
+	burstInfo = 100 // the same for lines below warning
 	every     = time.Minute
-	linesMax  = 4096 // different lines that are told apart
+	linesMax  = 4096 // different lines that are counted separately
 )
 
-// subject is the attribute that tells lines of one message apart. Others, as a stranger's address or an
-// error's text, may be new in each line.
+// subject is the attribute that distinguishes lines with the same message. Other attributes, such as an address or an
+// error's text, may differ in each line.
 const subject = "name"
 
-// line is what counts as the same.
+// line is the key of equal lines.
 type line struct {
 	level   slog.Level
 	message string
 	about   string
 }
 
-// count is how often a line was written and left out.
+// count counts the written and omitted copies of a line.
 type count struct {
 	credit  int
-	last    time.Time // when credit was given
+	last    time.Time // when credit was last given
 	leftOut int
 }
 
-// state is shared by a Handler and those made of it.
+// state is shared by a Handler and the handlers derived from it.
 type state struct {
 	now func() time.Time
 
@@ -44,14 +43,14 @@ type state struct {
 	lines map[line]*count
 }
 
-// Handler is a slog.Handler that leaves out lines. Its methods may be called from any goroutine.
+// Handler is a slog.Handler that omits repeated lines. Its methods may be called concurrently.
 type Handler struct {
 	next  slog.Handler
 	state *state
-	about string // the subject, where With gave it
+	about string // the subject, if With gave it
 }
 
-// New returns a Handler that writes to next what is not left out.
+// New returns a Handler that passes the lines that it does not omit to next.
 func New(next slog.Handler) *Handler {
 	return &Handler{next: next, state: &state{now: time.Now, lines: map[line]*count{}}}
 }
@@ -74,14 +73,14 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	if leftOut > 0 {
-		// Other handlers may hold the record: a copy is changed.
+		// Clone: other handlers may hold the record.
 		r = r.Clone()
 		r.AddAttrs(slog.Int("left_out", leftOut))
 	}
 	return h.next.Handle(ctx, r)
 }
 
-// admitLine tells whether a line is to be written, and how many like it were left out before.
+// admitLine reports whether to write a line, and how many equal lines were omitted before it.
 func (s *state) admitLine(key line) (leftOut int, ok bool) {
 	full := burst
 	if key.level < slog.LevelWarn {
@@ -106,7 +105,7 @@ func (s *state) admitLine(key line) (leftOut int, ok bool) {
 		c.last = now
 	}
 
-	// What is left out is counted, and told with the next line that is written.
+	// Count omitted lines; the next written line reports the count.
 	if c.credit == 0 {
 		c.leftOut++
 		return 0, false
@@ -120,8 +119,8 @@ func (s *state) admitLine(key line) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// forgetOld lets go of the lines that have not come for a while, or of all if each has: whoever makes up
-// names gets more lines, not more memory. The lock is held.
+// forgetOld removes lines that have not come for a while, or all lines if none is old: a flood of new names gets more
+// lines, not more memory. The caller holds the lock.
 func (s *state) forgetOld(now time.Time) {
 	for k, c := range s.lines {
 		if now.Sub(c.last) >= every && c.leftOut == 0 {
