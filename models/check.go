@@ -11,9 +11,9 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Check opens the repository in dir, compares every graph with its configuration and, for models
-// made here, measures the accuracy on n held-out images (0: the usual number; below 0: not at all)
-// beside what config.pbtxt claims. It writes a table and returns an error if any model is wrong.
+// Check opens the repository in dir and compares every graph with its configuration. For models made here, it also
+// measures the accuracy on n held-out images (0: the usual number; below 0: no measurement) and compares it with the
+// accuracy in config.pbtxt. It writes a table and returns an error if any model is wrong.
 func Check(ctx context.Context, out io.Writer, dir string, n int, library string) error {
 	r, err := repo.Open(dir)
 	if err != nil {
@@ -28,7 +28,7 @@ func Check(ctx context.Context, out io.Writer, dir string, n int, library string
 	t := tabwriter.NewWriter(out, 2, 2, 2, ' ', 0)
 	fmt.Fprintln(t, "model\tversion\tplatform\tSLO\tclaimed\tmeasured\tverdict")
 
-	// Models that could not even be read stand first, so that the table names every directory.
+	// List the models that could not be read first, so that the table names every directory.
 	for _, e := range r.Errors {
 		fmt.Fprintf(t, "%s\t\t\t\t\t\t%v\n", e.Model, e.Err)
 	}
@@ -62,7 +62,7 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 		return "", nil
 	}
 
-	// The file is checked as a graph by itself and against config.pbtxt before anything runs on it.
+	// Check the file as a graph and against config.pbtxt before running it.
 	g, err := onnx.ReadPart(m)
 	if err != nil {
 		return "", err
@@ -74,11 +74,11 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 		return "", err
 	}
 
-	// A model that was not made here has no scenes to be judged by.
+	// There are no scenes to measure models that were not made here.
 	r, _, ok := FindExit(m.Name)
 	seed, err := strconv.ParseUint(m.Config.Params["seed"], 10, 64)
 	if !ok || err != nil || n < 0 {
-		return "", nil // not one of ours
+		return "", nil // not made here
 	}
 
 	a, err := r.Evaluate(ctx, g.Model, Exam{Seed: seed, Images: n, Library: library})
@@ -86,7 +86,7 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 		return "", err
 	}
 
-	// Half a tenth of slack: the exam draws other scenes than the claim was measured on.
+	// Allow a difference of 0.05: the claim was measured on other scenes.
 	claimed, err := strconv.ParseFloat(m.Config.Params["accuracy"], 64)
 	if err == nil && a < claimed-0.05 {
 		err = fmt.Errorf("accuracy %.4f: config.pbtxt claims %.4f", a, claimed)

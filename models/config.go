@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// writeConfig writes the config.pbtxt of the model, or of its exit k from 1.
+// writeConfig returns the config.pbtxt of the recipe's model, or of its exit k from 1.
 func (r Recipe) writeConfig(k int, accuracy float64, seed uint64) string {
 	h, w := r.Size()
 	var b strings.Builder
@@ -16,7 +16,7 @@ func (r Recipe) writeConfig(k int, accuracy float64, seed uint64) string {
 
 	n := len(r.data.labels())
 
-	// A detector answers for each cell of its grid, a classifier once.
+	// A detector answers once per cell of its grid, a classifier once.
 	if r.Family == "detector" {
 		fmt.Fprintf(&b, "output [\n  { name: \"scores\" data_type: TYPE_FP32 dims: [ %d, %d ] label_filename: \"labels.txt\" },\n", cells*cells, n)
 		fmt.Fprintf(&b, "  { name: \"boxes\" data_type: TYPE_FP32 dims: [ %d, 4 ] }\n]\n", cells*cells)
@@ -24,7 +24,7 @@ func (r Recipe) writeConfig(k int, accuracy float64, seed uint64) string {
 		fmt.Fprintf(&b, "output [\n  { name: \"scores\" data_type: TYPE_FP32 dims: [ %d ] label_filename: \"labels.txt\" }\n]\n", n)
 	}
 
-	// A client tells variants apart by these; the check needs the seed and the claimed accuracy.
+	// Clients distinguish variants by these parameters; Check needs the seed and the accuracy.
 	params := [][2]string{{"slo_ms", fmt.Sprint(r.SLO)}, {"family", r.Family}, {"variant", strings.TrimPrefix(r.exitOrName(k), r.Family+"-")},
 		{"accuracy", fmt.Sprintf("%.4f", accuracy)}, {"seed", fmt.Sprint(seed)}}
 	if k > 0 {

@@ -10,19 +10,19 @@ import (
 
 // source draws training and test examples of a family.
 type source interface {
-	// draw fills one image (H·W·3 bytes) and, unless it is nil, its training target.
+	// drawSample fills one image (H·W·3 bytes) and, unless it is nil, its training target.
 	drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth
 	labels() []string
 	imageSize() (h, w int)
 }
 
-// Truth is what an image shows: a class of a crop, or the objects of a street.
+// Truth is what an image shows: the class of a crop, or the objects of a street.
 type Truth struct {
-	Class   int // index into the labels
+	Class   int // index of the label
 	Objects []scene.Object
 }
 
-// Painter owns what drawing needs. One goroutine.
+// Painter owns the buffers for drawing. It is not safe for concurrent use.
 type Painter struct {
 	r     *scene.Renderer
 	small *scene.Image
@@ -31,17 +31,17 @@ type Painter struct {
 // NewPainter makes a painter.
 func NewPainter() *Painter { return &Painter{r: scene.NewRenderer(), small: &scene.Image{}} }
 
-// Seeds of the two data sets that a user's seed names; they never meet.
+// Seeds of the training and the held-out data of a user's seed; they never coincide.
 func trainingSeed(seed uint64) uint64 { return 2 * seed }
 func heldOutSeed(seed uint64) uint64  { return 2*seed + 1 }
 
-// cropObject draws an object as a detector would cut it out: not quite centred, at its own resolution.
+// cropObject draws an object as a detector would crop it: off centre, at the object's own resolution.
 func (p *Painter) cropObject(g *rand.Rand, s *scene.Scene, i int, m *scene.Image) {
 	aspect := float64(m.W) / float64(m.H)
 	shift := func() float64 { return 0.16 * (g.Float64() - 0.5) }
 	view := s.Around(i, aspect, 1.02+0.3*g.Float64(), shift(), shift())
 
-	// Half of the crops are drawn smaller and scaled up, as those of far objects are.
+	// Draw half of the crops smaller and scale them up, like those of distant objects.
 	sharp := 1.0
 	if g.IntN(2) == 0 {
 		sharp = 0.4 + 0.6*g.Float64()
@@ -63,7 +63,7 @@ func (p *Painter) cropObject(g *rand.Rand, s *scene.Scene, i int, m *scene.Image
 	m.Resample(p.small, scene.Rect{X1: float64(w), Y1: float64(h)})
 }
 
-// drawCrop draws a crop of the given object.
+// drawCrop draws a crop of an object of this kind and activity.
 func (p *Painter) drawCrop(g *rand.Rand, c scene.Conditions, k scene.Kind, a scene.Activity, pixels []byte, h, w int) {
 	s, i := scene.ComposeOne(g, c, k, a)
 	p.cropObject(g, s, i, &scene.Image{W: w, H: h, Pix: pixels})
@@ -76,9 +76,8 @@ func oneHot(target []float32, class int) {
 	}
 }
 
-// Draw fills pixels (Height·Width·3 bytes) with image i of the held-out set that seed names, under
-// the given conditions, or under mixed ones if c is nil. Load generators use it: these are images
-// that the model never saw.
+// Draw fills pixels (Height·Width·3 bytes) with image i of seed's held-out set, under the given conditions, or under
+// mixed ones if c is nil. Load generators use it: the model never saw these images.
 func (r Recipe) Draw(p *Painter, seed, i uint64, c *scene.Conditions, pixels []byte) (Truth, error) {
 	if h, w := r.Size(); len(pixels) != h*w*3 {
 		return Truth{}, fmt.Errorf("draw for %s: %d bytes: want %d", r.Name(), len(pixels), h*w*3)
@@ -86,7 +85,7 @@ func (r Recipe) Draw(p *Painter, seed, i uint64, c *scene.Conditions, pixels []b
 
 	g := scene.Seeded(heldOutSeed(seed), i)
 
-	// Conditions come from the image's own generator, so that image i is the same every time.
+	// Draw the conditions from the image's own generator, so that image i is always the same.
 	if c == nil {
 		mixed := scene.Mixed(g)
 		c = &mixed
@@ -129,7 +128,7 @@ func (activityCrops) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pi
 	a := scene.Activity(g.IntN(int(scene.ActivityCount)))
 	kind := scene.Person
 
-	// The activity cycling belongs to the rider of a bicycle; no walker has it.
+	// Cycling is the activity of a bicycle's rider, not of a walker.
 	if a == scene.Cycling {
 		kind = scene.Bicycle
 	}
@@ -161,8 +160,8 @@ func (streets) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels [
 	return Truth{Objects: objects}
 }
 
-// gridTarget writes train.Grid's target. Of two objects with their centres in one cell the nearer
-// one counts; a cell whose object can hardly be seen does not.
+// gridTarget writes train.Grid's target. If two objects have their centres in one cell, the nearer one counts. A cell
+// whose object is hardly visible does not count.
 func gridTarget(objects []scene.Object, target []float32) {
 	const plane = cells * cells
 	clear(target)
@@ -179,7 +178,7 @@ func gridTarget(objects []scene.Object, target []float32) {
 		x, y := min(int(cx), cells-1), min(int(cy), cells-1)
 		i := y*cells + x
 
-		// An object that is hardly seen is neither an object nor background: its cell does not count.
+		// A hardly visible object is neither an object nor background, so its cell does not count.
 		if !o.Clear() {
 			if target[i] == 0 {
 				weight[i] = 0
@@ -187,7 +186,7 @@ func gridTarget(objects []scene.Object, target []float32) {
 			continue
 		}
 
-		// The latest object of a cell replaces an earlier one.
+		// A later, nearer object replaces an earlier one in its cell.
 		for k := range kinds {
 			target[int(1+k)*plane+i] = 0
 		}

@@ -8,17 +8,17 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Detection is one object that a detector found.
+// Detection is one detected object.
 type Detection struct {
-	Class int     // index into the model's labels
+	Class int     // index of the model's label
 	Score float32 // 0 to 1
 	Box   scene.Rect
 }
 
-// Decode turns a detector's answer for one image into detections: scores [n classes] and boxes
-// [n 4] as shares of the image become boxes in pixels of an image of width×height. It keeps what
-// scores at least threshold and drops a box that overlaps a better one of its class by more than
-// half (non-maximum suppression). Best first.
+// Decode turns a detector's answer for one image into detections, best first. It converts scores [n classes] and
+// boxes [n 4], as shares of the image, to boxes in pixels of a width×height image. It keeps boxes with a score of at
+// least threshold, and drops a box whose overlap with a better one of its class exceeds half (non-maximum
+// suppression).
 func Decode(scores, boxes []float32, classes int, threshold float32, width, height float64) ([]Detection, error) {
 	if classes < 1 || len(scores)%classes != 0 || len(boxes)*classes != len(scores)*4 {
 		return nil, fmt.Errorf("decode: %d scores and %d box values for %d classes: want n·classes and n·4", len(scores), len(boxes), classes)
@@ -35,7 +35,7 @@ func Decode(scores, boxes []float32, classes int, threshold float32, width, heig
 		}
 	}
 
-	// The best detection of an object suppresses those that cover it.
+	// The best detection of an object suppresses those that overlap it.
 	slices.SortStableFunc(found, func(a, b Detection) int { return cmp.Compare(b.Score, a.Score) })
 	kept := found[:0]
 	for _, d := range found {

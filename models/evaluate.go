@@ -11,22 +11,22 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Images that accuracy is measured on.
+// Numbers of images for measuring accuracy.
 const (
 	heldOutCrops   = 4000
 	heldOutStreets = 1000
 )
 
-// Exam says which images a model is measured on.
+// Exam selects the images on which a model is measured.
 type Exam struct {
-	Seed       uint64            // the training's; held-out images follow from it
+	Seed       uint64            // of the training; it determines the held-out images
 	Images     int               // 0: the usual number
 	Conditions *scene.Conditions // nil: mixed, as in training
-	Library    string            // ONNX Runtime; "": as ort.Library says
+	Library    string            // ONNX Runtime; "": as in ort.Library
 }
 
-// Evaluate measures a model on held-out images: the share of right classes of a classifier, the
-// mean average precision at IoU 0.5 of a detector.
+// Evaluate measures a model on held-out images. It returns a classifier's share of right classes, or a detector's
+// mean average precision at IoU 0.5.
 func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, error) {
 	n := e.Images
 	if n == 0 {
@@ -43,7 +43,7 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 	paint := NewPainter()
 	images := make([]byte, BatchMax*h*w*3)
 
-	// Predictors run full batches alone, so the exam is rounded up to one.
+	// Predictors run full batches only, so round the number of images up.
 	n = (n + BatchMax - 1) / BatchMax * BatchMax
 	right, score := 0, &precision{}
 
@@ -74,7 +74,7 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 				continue
 			}
 
-			// Average precision needs the whole curve, so detections of hardly any score count, too.
+			// Average precision needs the whole curve, so include detections of very low score.
 			boxes := out["boxes"][i*len(out["boxes"])/BatchMax : (i+1)*len(out["boxes"])/BatchMax]
 			found, err := Decode(scores, boxes, int(kinds), 0.02, float64(w), float64(h))
 			if err != nil {
@@ -90,7 +90,7 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 	return float64(right) / float64(n), nil
 }
 
-// precision gathers what mean average precision needs.
+// precision collects the data for mean average precision.
 type precision struct {
 	hits  [scene.KindCount][]hit
 	count [scene.KindCount]int // objects to be found
@@ -101,8 +101,8 @@ type hit struct {
 	right bool
 }
 
-// addImage compares one image's detections, best first, with its objects. Objects that are not Clear
-// need not be found, and finding them is no mistake.
+// addImage compares one image's detections, best first, with its objects. An object that is not Clear need not be
+// found, and finding it is no error.
 func (p *precision) addImage(found []Detection, objects []scene.Object) {
 	taken := make([]bool, len(objects))
 
@@ -112,7 +112,7 @@ func (p *precision) addImage(found []Detection, objects []scene.Object) {
 		}
 	}
 
-	// Detections come with the best score first, so each takes the object that it fits best.
+	// Detections are sorted by score, so each takes the object that it fits best.
 	for _, d := range found {
 		best, at := 0.5, -1
 		for i, o := range objects {
@@ -128,12 +128,12 @@ func (p *precision) addImage(found []Detection, objects []scene.Object) {
 			}
 		}
 
-		// What covers an object that is hardly seen counts neither as a hit nor as a mistake.
+		// A detection of a hardly visible object counts neither as a hit nor as an error.
 		p.hits[d.Class] = append(p.hits[d.Class], hit{d.Score, at >= 0})
 	}
 }
 
-// meanPrecision is the area under the precision-recall curve, made monotone, averaged over the kinds.
+// meanPrecision returns the area under the monotone precision-recall curve, averaged over the kinds.
 func (p *precision) meanPrecision() float64 {
 	var sum float64
 	n := 0
@@ -155,7 +155,7 @@ func (p *precision) meanPrecision() float64 {
 			at[i] = float64(right) / float64(i+1)
 		}
 
-		// Precision never rises with recall in the curve that is averaged: each point takes the best to its right.
+		// Make the precision monotone: each point takes the best precision to its right.
 		for i := len(at) - 2; i >= 0; i-- {
 			at[i] = max(at[i], at[i+1])
 		}

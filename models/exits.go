@@ -10,15 +10,16 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// The largest variant of each family has early exits: models of their own, whose layers are the beginning of its.
+// The largest variant of each family has early exits. An exit is a model of its own that shares the variant's first
+// layers.
 
 const (
-	exitSteps = 1000 // of the heads, after the whole network's
+	exitSteps = 1000 // for the heads, after the whole network's
 	exitRate  = 2e-3
 )
 
-// exitsOf returns the exits of a family's largest network. A head has one convolution before what decides, since what early
-// layers see is not yet ready to be summed up.
+// exitsOf returns the exits of a family's largest network. A head has one convolution before the deciding layer,
+// since early features are not ready to be classified.
 func exitsOf(n train.Net, family string) []train.Exit {
 	if family == "detector" {
 		last := func() train.Layer { return &train.Conv{Out: kinds + 5, K: 1, Stride: 1, Linear: true} }
@@ -32,10 +33,11 @@ func exitsOf(n train.Net, family string) []train.Exit {
 	return []train.Exit{{After: 2, Body: head()}, {After: 4, Body: head()}}
 }
 
-// ExitName is the name in the repository of exit k, from 1, of the recipe's model.
+// ExitName returns the repository's name of exit k, from 1, of the recipe's model.
 func (r Recipe) ExitName(k int) string { return fmt.Sprintf("%s-exit%d", r.Name(), k) }
 
-// FindExit returns the recipe, and which of its exits it is, of the model of that name: 0 of the recipe's model itself.
+// FindExit returns the recipe of the model of that name, and the number of its exit, or 0 for the recipe's model
+// itself.
 func FindExit(name string) (r Recipe, k int, ok bool) {
 	for _, r := range Recipes() {
 		if r.Name() == name {
@@ -50,8 +52,8 @@ func FindExit(name string) (r Recipe, k int, ok bool) {
 	return Recipe{}, 0, false
 }
 
-// trainExits trains the heads of the exits behind a network that has been trained, whose weights stay as they are, and
-// returns the weights of all.
+// trainExits trains the heads of the exits of a trained network, whose weights stay unchanged, and returns the
+// weights of both.
 func (r Recipe) trainExits(ctx context.Context, o Options, body []float32) ([]float32, error) {
 	net := r.Structure()
 	if len(net.Exits) == 0 {
@@ -70,7 +72,7 @@ func (r Recipe) trainExits(ctx context.Context, o Options, body []float32) ([]fl
 	return r.runSteps(ctx, o, t, lesson{what: "exits", steps: max(int(exitSteps*o.Effort), 1), first: int(float64(r.Steps)*o.Effort) + 1, rate: exitRate})
 }
 
-// exitOrName is ExitName, or for 0 the model's own name.
+// exitOrName returns ExitName, or for k = 0 the model's own name.
 func (r Recipe) exitOrName(k int) string {
 	if k == 0 {
 		return r.Name()
@@ -78,8 +80,8 @@ func (r Recipe) exitOrName(k int) string {
 	return r.ExitName(k)
 }
 
-// addExits trains heads behind a model of the recipe that is in the repository, and writes the file again with them; the
-// model's own weights stay as they are.
+// addExits trains heads for the recipe's model in the repository, and writes the file again with them. The model's
+// own weights stay unchanged.
 func (r Recipe) addExits(ctx context.Context, o Options) error {
 	start := time.Now()
 	file, err := onnx.Read(filepath.Join(o.Dir, r.Name(), "1", "model.onnx"))
@@ -90,7 +92,7 @@ func (r Recipe) addExits(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	// The body's weights come back as they went in: what was measured of the model stays true.
+	// The body's weights stay unchanged, so the model's measured accuracy still holds.
 	weights, err := r.trainExits(ctx, o, body)
 	if err != nil {
 		return err

@@ -17,20 +17,20 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Options of Make.
+// Options are the options of Make.
 type Options struct {
 	Dir      string // the repository to write into
 	Only     string // names of models, separated by commas; "": all
 	Seed     uint64
-	Exits    bool    // train only the heads of early exits, behind the models that are in Dir
-	Parallel int     // models trained at the same time, one core each
-	Effort   float64 // multiplies the number of steps; 1 is the recipe's
-	HeldOut  int     // images that accuracy is measured on; 0: the usual number
-	Library  string  // ONNX Runtime; "": as ort.Library says
+	Exits    bool    // train only the heads of early exits, for the models in Dir
+	Parallel int     // models trained in parallel, one core each
+	Effort   float64 // factor on the number of steps; 1 is the recipe's
+	HeldOut  int     // images for measuring accuracy; 0: the usual number
+	Library  string  // ONNX Runtime; "": as in ort.Library
 	Report   func(line string)
 }
 
-// Make trains the chosen models and writes them, and README.md over all, into the repository.
+// Make trains the chosen models and writes them, and README.md about all models, into the repository.
 func Make(ctx context.Context, o Options) error {
 	chosen, err := chooseRecipes(o.Only)
 	if err != nil {
@@ -58,7 +58,7 @@ func Make(ctx context.Context, o Options) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards o.Report
 
-	// Recipes report from several goroutines, the caller's function expects one.
+	// Recipes report from several goroutines, but the caller's function expects one.
 	report := o.Report
 	o.Report = func(line string) {
 		mu.Lock()
@@ -119,7 +119,7 @@ func (r Recipe) makeModel(ctx context.Context, o Options) error {
 	return r.writeModel(ctx, o, weights, start)
 }
 
-// writeModel measures and writes what was trained since start.
+// writeModel measures and writes a model whose training began at start.
 func (r Recipe) writeModel(ctx context.Context, o Options, weights []float32, start time.Time) error {
 	m, err := r.Structure().Serving(weights)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r Recipe) writeModel(ctx context.Context, o Options, weights []float32, st
 		return err
 	}
 
-	// What is judged is what is written: each graph is read back from the file.
+	// Measure the written file: read each graph back.
 	for k := range len(r.Structure().Exits) + 1 {
 		part, err := onnx.ReadPart(&repo.Model{Name: r.exitOrName(k), ONNXPath: path, ExitStage: k})
 		if err != nil {
@@ -148,7 +148,7 @@ func (r Recipe) writeModel(ctx context.Context, o Options, weights []float32, st
 	return nil
 }
 
-// trainWeights runs the recipe's steps: a short warm-up, then a rate that falls to 0 along a cosine.
+// trainWeights runs the recipe's steps: a short warm-up, then a learning rate that falls to 0 along a cosine.
 func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) {
 	t, err := train.New(r.net(), train.Options{Batch: r.Batch, Seed: o.Seed, Library: o.Library})
 	if err != nil {
@@ -162,7 +162,7 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 type lesson struct {
 	what  string // for people
 	steps int
-	first int // batch, of those that the seed names
+	first int // index of its first batch, in the sequence of the seed
 	rate  float64
 }
 
@@ -178,27 +178,27 @@ func (r Recipe) runSteps(ctx context.Context, o Options, t *train.Trainer, l les
 			return nil, context.Cause(ctx)
 		}
 
-		// Every step draws images of its own: no image is seen twice.
+		// Every step draws new images: no image is used twice.
 		for k := range r.Batch {
 			g := scene.Seeded(trainingSeed(o.Seed), uint64((l.first+i)*r.Batch+k))
 			r.data.drawSample(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
 		}
 
-		// The rate warms up over a hundred steps, then falls along a cosine.
+		// The learning rate warms up over a hundred steps, then falls along a cosine.
 		rate := l.rate * min(float64(i+1)/100, 1) * (1 + math.Cos(math.Pi*float64(i)/float64(l.steps))) / 2
 		loss, err := t.Step(images, targets, rate)
 		if err != nil {
 			return nil, err
 		}
 
-		// A moving mean of a hundred steps: the loss of one batch says little.
+		// Report a moving mean over a hundred steps, since the loss of one batch varies.
 		mean += (float64(loss) - mean) / float64(min(i+1, 100))
 		if (i+1)%500 == 0 || i+1 == l.steps {
 			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", l.what, i+1, l.steps, mean))
 		}
 	}
 
-	// The trainer's vector goes with the trainer.
+	// Copy: the trainer's vector is freed with the trainer.
 	return append([]float32(nil), t.Weights()...), nil
 }
 
@@ -212,7 +212,7 @@ func (r Recipe) writeFile(dir string, file []byte) (path string, err error) {
 	return path, repo.WriteFile(path, file)
 }
 
-// writeModelConfig describes the recipe's model, or its exit k from 1, beside the file.
+// writeModelConfig writes the configuration of the recipe's model, or of its exit k from 1, beside the file.
 func (r Recipe) writeModelConfig(dir string, k int, accuracy float64, seed uint64) error {
 	dir = filepath.Join(dir, r.exitOrName(k))
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -39,8 +39,7 @@ processor. ` + "`downbeat models check`" + ` measures the accuracy again, ` + "`
 ` + "`downbeat models render`" + ` draws pictures such as those in ` + "`testdata/`" + `.
 `
 
-// WriteReadme measures the models of the recipes that are in dir on n images (0: the usual number)
-// and writes README.md.
+// WriteReadme measures the recipes' models in dir on n images (0: the usual number) and writes README.md.
 func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 	r, err := repo.Open(dir)
 	if err != nil {
@@ -76,7 +75,7 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 	return repo.WriteFile(dir+"/README.md", []byte(b.String()))
 }
 
-// tableRow is a model's line of the table.
+// tableRow returns a model's row of the table.
 func (r Recipe) tableRow(ctx context.Context, m *repo.Model, n int, library string) (string, error) {
 	g, err := onnx.ReadPart(m)
 	if err != nil {
@@ -88,7 +87,7 @@ func (r Recipe) tableRow(ctx context.Context, m *repo.Model, n int, library stri
 		return "", fmt.Errorf("model %s: parameter seed: %w", m.Name, err)
 	}
 
-	// Day and night show how much drift costs each variant.
+	// Day and night show each variant's loss under drift.
 	day, night := scene.Day(), scene.Night()
 	var measured [3]float64
 	for i, c := range []*scene.Conditions{nil, &day, &night} {

@@ -5,7 +5,7 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Recipe is how one model is made.
+// Recipe defines how one model is made.
 type Recipe struct {
 	Family  string // detector, vehicle, activity
 	Variant string // s, m, l
@@ -17,10 +17,10 @@ type Recipe struct {
 	data    source
 }
 
-// Name is the model's name in the repository.
+// Name returns the model's name in the repository.
 func (r Recipe) Name() string { return r.Family + "-" + r.Variant }
 
-// Size returns the height and width in pixels of the images that the model takes.
+// Size returns the height and width, in pixels, of the model's images.
 func (r Recipe) Size() (h, w int) { return r.data.imageSize() }
 
 // Labels returns the class names.
@@ -36,7 +36,7 @@ func Find(name string) (Recipe, bool) {
 	return Recipe{}, false
 }
 
-// Net returns the network that the model is trained as, without early exits.
+// Net returns the trained network without early exits.
 func (r Recipe) Net() train.Net { return r.net() }
 
 // Structure returns the network with its early exits.
@@ -48,7 +48,7 @@ func (r Recipe) Structure() train.Net {
 	return n
 }
 
-// Cost is what one inference takes.
+// Cost returns the cost of one inference.
 func (r Recipe) Cost() train.Cost { return r.net().Cost() }
 
 // BatchMax is every model's max_batch_size.
@@ -90,7 +90,7 @@ func residualBlock(channels int64) train.Layer {
 }
 
 func detectorNet(name string, body ...train.Layer) train.Net {
-	// A cell answers an objectness, a class for each kind, and four numbers of its box.
+	// A cell outputs an objectness, a score per kind, and four numbers of its box.
 	body = append(body, &train.Conv{Out: kinds + 5, K: 1, Stride: 1, Linear: true})
 	return train.Net{Name: name, H: detectorSize, W: detectorSize, Body: body, Head: train.Grid{N: kinds}}
 }
@@ -112,8 +112,8 @@ func classifierNet(name string, h, w, classes int64, body ...train.Layer) train.
 	return train.Net{Name: name, H: h, W: w, Body: body, Head: train.Classes{N: classes}}
 }
 
-// The classifiers flatten what is left of the image instead of averaging it: where a limb or a window
-// is tells more than that there is one.
+// The classifiers flatten the last feature map instead of averaging it: the position of a limb or a window says more
+// than its existence.
 
 func smallNet(name string, h, w, classes int64) train.Net {
 	return classifierNet(name, h, w, classes, conv(12, 2), conv(24, 2), conv(32, 2), conv(48, 2))
@@ -127,7 +127,7 @@ func largeNet(name string, h, w, classes int64) train.Net {
 	return classifierNet(name, h, w, classes, conv(24, 2), conv(48, 2), residualBlock(48), conv(96, 2), residualBlock(96), conv(64, 2))
 }
 
-// vehicleS is smaller than small: vehicles are easier to tell apart than what people do.
+// vehicleS is smaller than the other small nets: vehicles are easier to tell apart than activities.
 func vehicleS() train.Net {
 	return classifierNet("vehicle-s", vehicleHeight, vehicleWidth, vehicles, conv(8, 2), conv(12, 2), conv(16, 2), conv(24, 2))
 }

@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Render writes n held-out pictures per family into dir, at the sizes that the models take, and
-// returns their paths. The names tell what is in them: street-0.png, vehicle-0-car.png.
+// Render writes n held-out pictures per family into dir, at the models' sizes, and returns their paths. The names say
+// what the pictures show: street-0.png, vehicle-0-car.png.
 func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Conditions) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Condit
 	var paths []string
 	paint := NewPainter()
 	for _, r := range Recipes() {
-		// The variants of a family take the same images.
+		// All variants of a family take the same images.
 		if r.Variant != "s" {
 			continue
 		}

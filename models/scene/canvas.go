@@ -11,7 +11,7 @@ func (r Rect) clipTo(o Rect) Rect {
 	return Rect{max(r.X0, o.X0), max(r.Y0, o.Y0), min(r.X1, o.X1), min(r.Y1, o.Y1)}
 }
 
-// IoU is the area of the intersection over the area of the union.
+// IoU returns the intersection over union of two rectangles.
 func (r Rect) IoU(o Rect) float64 {
 	in := r.clipTo(o).area()
 	if in == 0 {
@@ -22,7 +22,7 @@ func (r Rect) IoU(o Rect) float64 {
 
 type point struct{ x, y float64 }
 
-// rgb is linear enough for our purpose; 0 to 1.
+// rgb is a colour, 0 to 1 per channel, treated as linear.
 type rgb [3]float32
 
 func (c rgb) mixWith(d rgb, w float32) rgb {
@@ -31,30 +31,29 @@ func (c rgb) mixWith(d rgb, w float32) rgb {
 
 func (c rgb) scaleBy(f float32) rgb { return rgb{c[0] * f, c[1] * f, c[2] * f} }
 
-// canvas paints antialiased shapes, given in street coordinates, onto pixels. With no pixels it
-// only measures.
+// canvas paints antialiased shapes, given in street coordinates, onto pixels. Without pixels it only measures.
 type canvas struct {
 	w, h    int
 	pix     []float32 // w·h·3
-	owner   []uint8   // who painted the pixel last; 0: scenery
+	owner   []uint8   // id of the object that painted the pixel last; 0: scenery
 	view    Rect
 	scale   float64 // pixels per street unit
 	id      uint8
-	extent  Rect // of what was painted since begin, in street coordinates, unclipped
-	ambient rgb  // the light that all colours are multiplied by in the end
+	extent  Rect // bounds of everything painted since begin, in street coordinates, unclipped
+	ambient rgb  // the light by which all colours are multiplied at the end
 	tint    func(rgb) rgb
 }
 
-// beginObject starts an object: its id for owner, and a fresh extent.
+// beginObject starts an object: it sets the id for owner and clears the extent.
 func (c *canvas) beginObject(id uint8) {
 	c.id = id
 	c.extent = Rect{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
 }
 
-// paintShape blends col over the pixels within bounds by the coverage that the signed distance tells
-// (in pixels, negative inside).
+// paintShape blends col over the pixels within bounds. The signed distance (in pixels, negative inside) gives each
+// pixel's coverage.
 func (c *canvas) paintShape(bounds Rect, col rgb, alpha float32, distance func(x, y float64) float64) {
-	// The extent grows also where there are no pixels: a canvas without any only measures.
+	// Grow the extent even without pixels: such a canvas only measures.
 	c.growExtent(bounds)
 	x0, y0, x1, y1 := c.pixelRange(bounds)
 	if x0 >= x1 || y0 >= y1 {
@@ -69,7 +68,7 @@ func (c *canvas) paintShape(bounds Rect, col rgb, alpha float32, distance func(x
 	for y := y0; y < y1; y++ {
 		wy := c.view.Y0 + (float64(y)+0.5)*inv
 		for x := x0; x < x1; x++ {
-			// A pixel on the border is covered by as much as it lies inside.
+			// A pixel on the border is covered by the part that lies inside.
 			cover := 0.5 - distance(c.view.X0+(float64(x)+0.5)*inv, wy)*c.scale
 			if cover <= 0 {
 				continue
@@ -98,7 +97,7 @@ func (c *canvas) blendPixel(i int, col rgb, a float32) {
 	p[1] += (col[1] - p[1]) * a
 	p[2] += (col[2] - p[2]) * a
 
-	// Whoever covers most of a pixel owns it.
+	// The object that covers most of a pixel owns it.
 	if a > 0.5 {
 		c.owner[i] = c.id
 	}
@@ -133,14 +132,14 @@ func (c *canvas) paintCapsule(a, b point, r float64, col rgb) {
 	dx, dy := b.x-a.x, b.y-a.y
 	inv := 1 / max(dx*dx+dy*dy, 1e-12)
 	c.paintShape(Rect{min(a.x, b.x) - r, min(a.y, b.y) - r, max(a.x, b.x) + r, max(a.y, b.y) + r}, col, 1, func(x, y float64) float64 {
-		// The point of the line that is nearest.
+		// Nearest point of the line.
 		t := min(max(((x-a.x)*dx+(y-a.y)*dy)*inv, 0), 1)
 		ex, ey := x-a.x-t*dx, y-a.y-t*dy
 		return math.Sqrt(ex*ex+ey*ey) - r
 	})
 }
 
-// paintPolygon paints a convex polygon whose corners may go round either way.
+// paintPolygon paints a convex polygon with corners in either orientation.
 func (c *canvas) paintPolygon(pts []point, col rgb, alpha float32) {
 	b := Rect{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
 	var turn float64
@@ -152,7 +151,7 @@ func (c *canvas) paintPolygon(pts []point, col rgb, alpha float32) {
 		turn += p.x*q.y - q.x*p.y
 	}
 
-	// Normals point outwards whichever way the corners go round.
+	// Normals point outwards for both orientations.
 	side := 1.0
 	if turn < 0 {
 		side = -1
@@ -165,7 +164,7 @@ func (c *canvas) paintPolygon(pts []point, col rgb, alpha float32) {
 		edges[i].x, edges[i].y, edges[i].nx, edges[i].ny = p.x, p.y, dy*l, -dx*l
 	}
 
-	// The distance to a convex polygon is the largest to any of its edges.
+	// The distance to a convex polygon is the largest distance to any edge.
 	n := len(pts)
 	c.paintShape(b, col, alpha, func(x, y float64) float64 {
 		d := math.Inf(-1)

@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// Scene is a street at one moment, without pixels. Coordinates: y from 0 (top) to 1 (bottom), x from
-// 0 to Aspect. Immutable once composed.
+// Scene is a street at one moment, without pixels. y runs from 0 (top) to 1 (bottom), x from 0 to Aspect. A composed
+// scene is immutable.
 type Scene struct {
 	Aspect  float64 // width over height
 	Cond    Conditions
@@ -38,7 +38,7 @@ type house struct {
 	isTree bool
 }
 
-// bush is a thing in front: kind 0 a pole, 1 a bin, 2 a bush.
+// bush is an object in the foreground: kind 0 is a pole, 1 a bin, 2 a bush.
 type bush struct {
 	kind int
 	x, y float64
@@ -57,15 +57,15 @@ func (s *Scene) pixelsPerMetre(y float64) float64 {
 	return metreFar + (metreNear-metreFar)*max(y-s.horizon, 0)/(1-s.horizon)
 }
 
-// Compose draws a random street: about c.Density objects, more or less hidden by one another and by
-// c.Occlusion's poles and bushes.
+// Compose draws a random street with about c.Density objects, more or less hidden by one another and by c.Occlusion's
+// poles and bushes.
 func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	s := newScene(r, c, aspect)
 
 	for n := drawPoisson(r, c.Density); n > 0 && len(s.items) < itemsMax; n-- {
 		kind := Kind(drawWeighted(r, c.Kinds[:]))
-		// A street so full that twelve tries find no place for it goes without it.
-		for try := range 12 { // look for a place that is not taken, further and further away
+		// If twelve tries find no place in a full street, leave the object out.
+		for try := range 12 { // look for a free place, further and further away
 			it := s.newItem(r, kind, drawActivity(r, kind, c))
 			it.settleAt(r, s, 0.12+0.84*r.Float64()*(1-0.06*float64(try)))
 			if s.isFree(it.box) {
@@ -83,9 +83,8 @@ func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	return s
 }
 
-// ComposeOne draws a street around one object of the given kind (and activity, for a Person), with
-// few others; something stands in front of it with probability c.Occlusion. The object is Objects()[i]
-// for the returned i.
+// ComposeOne draws a street around one object of the given kind (and activity, for a Person), with few others. An
+// obstacle stands in front of it with probability c.Occlusion. The object is Objects()[i] for the returned i.
 func ComposeOne(r *rand.Rand, c Conditions, kind Kind, activity Activity) (s *Scene, i int) {
 	s = newScene(r, c, 1)
 	main := s.newItem(r, kind, activity)
@@ -110,7 +109,7 @@ func ComposeOne(r *rand.Rand, c Conditions, kind Kind, activity Activity) (s *Sc
 		}
 	}
 
-	// Something in front hides a part of the main object.
+	// The obstacle hides a part of the main object.
 	if r.Float64() < c.Occlusion {
 		b := main.box
 		x := b.X0 + (b.X1-b.X0)*r.Float64()
@@ -130,14 +129,14 @@ func (s *Scene) Objects() []Object {
 	return out
 }
 
-// Around returns a view of the given aspect around object i: the object fills 1/margin of it, moved
-// by dx and dy, shares of the view's size.
+// Around returns a view of the given aspect around object i. The object fills 1/margin of the view; dx and dy shift
+// it by shares of the view's size.
 func (s *Scene) Around(i int, aspect, margin, dx, dy float64) Rect {
 	return Around(s.items[i].box, aspect, margin, dx, dy)
 }
 
-// Around widens a box to a view of the given aspect (width over height) that is margin times as
-// large, and moves it by dx and dy, shares of the view's size.
+// Around widens a box to a view of the given aspect (width over height), margin times as large, shifted by dx and dy,
+// shares of the view's size.
 func Around(b Rect, aspect, margin, dx, dy float64) Rect {
 	h := max(b.Y1-b.Y0, (b.X1-b.X0)/aspect) * margin
 	w := h * aspect
@@ -174,7 +173,7 @@ func (s *Scene) newItem(r *rand.Rand, kind Kind, activity Activity) item {
 
 	tone := 0.35 + 0.6*float32(r.Float64())
 	l.skin = rgb{0.95 * tone, 0.76 * tone, 0.62 * tone}
-	if kind == Person && r.IntN(4) == 0 { // a child, or somebody short
+	if kind == Person && r.IntN(4) == 0 { // a child, or a short person
 		l.size *= 0.75
 	}
 
@@ -185,8 +184,8 @@ func (s *Scene) newItem(r *rand.Rand, kind Kind, activity Activity) item {
 	return item{kind: kind, activity: activity, place: p, look: l}
 }
 
-// settleAt puts the item at the depth (0: horizon, 1: lower border), moving it away from where it
-// would be wider than the street.
+// settleAt puts the item at the depth (0: horizon, 1: lower border), or further away if it would be wider than the
+// street.
 func (it *item) settleAt(r *rand.Rand, s *Scene, depth float64) {
 	for range 8 {
 		it.place.y = s.horizon + depth*(1-s.horizon)
@@ -216,7 +215,7 @@ func (it *item) measureBox() {
 	it.box = c.extent
 }
 
-// isFree says whether a box leaves enough of the others and of itself to be seen.
+// isFree reports whether a new box leaves enough of the other boxes and of itself visible.
 func (s *Scene) isFree(b Rect) bool {
 	for _, o := range s.items {
 		in := b.clipTo(o.box).area()
@@ -227,7 +226,7 @@ func (s *Scene) isFree(b Rect) bool {
 	return true
 }
 
-// sortByDepth brings the items into painting order.
+// sortByDepth sorts the items into painting order.
 func (s *Scene) sortByDepth() {
 	sort.SliceStable(s.items, func(i, j int) bool { return s.items[i].place.y < s.items[j].place.y })
 }
@@ -237,7 +236,7 @@ func drawActivity(r *rand.Rand, k Kind, c Conditions) Activity {
 		return Cycling
 	}
 
-	// Only the rider of a bicycle cycles.
+	// Only the rider of a bicycle has the activity cycling.
 	w := c.Activities
 	w[Cycling] = 0
 	return Activity(drawWeighted(r, w[:]))

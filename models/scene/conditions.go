@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// Conditions are what a street is like.
+// Conditions are the light, the weather and the contents of a street.
 type Conditions struct {
 	Light      float64                // 0: moonless night, 1: noon
 	Fog        float64                // 0 to 1
@@ -40,7 +40,7 @@ func Night() Conditions {
 	return c
 }
 
-// Mixed draws conditions from all times of day and weathers, as training data wants them.
+// Mixed draws conditions from all times of day and weathers, as for training data.
 func Mixed(r *rand.Rand) Conditions {
 	c := Day()
 	c.Light = 0.25 + 0.75*math.Sqrt(r.Float64())
@@ -48,7 +48,7 @@ func Mixed(r *rand.Rand) Conditions {
 	c.Noise = 0.01 + 0.04*r.Float64()*r.Float64()
 	c.Density = 1.5 + 4*r.Float64()
 
-	// One weather at a time, and none in two of five.
+	// At most one kind of weather, and none in two of five cases.
 	switch r.IntN(5) {
 	case 0:
 		c.Fog = 0.7 * r.Float64()
@@ -60,7 +60,7 @@ func Mixed(r *rand.Rand) Conditions {
 	return c
 }
 
-// Check says what is out of range, naming the field, the value and what is allowed.
+// Check returns an error with the field, the value and what is allowed if a value is out of range.
 func (c Conditions) Check() error {
 	for _, f := range []struct {
 		name  string
@@ -93,7 +93,7 @@ func checkMix(name string, mix []float64) error {
 	return nil
 }
 
-// Seeded returns the generator of item n of the data set named by seed.
+// Seeded returns the generator of item n of the data set with this seed.
 func Seeded(seed, n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 
 // drawWeighted draws an index by weight.
@@ -110,6 +110,6 @@ func drawWeighted(r *rand.Rand, weights []float64) int {
 		}
 	}
 
-	// Rounding alone leads here.
+	// Only rounding leads here.
 	return 0
 }

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Image is a picture of W×H pixels, three bytes each (red, green, blue), row by row from the top:
-// a UINT8 tensor of shape [H W 3]. It implements image.Image.
+// Image is a picture of W×H pixels, three bytes each (red, green, blue), row by row from the top: a UINT8 tensor of
+// shape [H W 3]. It implements image.Image.
 type Image struct {
 	W, H int
 	Pix  []byte // len W·H·3
@@ -42,12 +42,11 @@ func (m *Image) WritePNG(w io.Writer) error {
 	return b.Flush()
 }
 
-// Resample copies the part of src within view (in src's pixels) into m, bilinearly; what lies
-// outside src repeats its border.
+// Resample copies the part of src within view (in src's pixels) into m, bilinearly. Beyond src it repeats the border.
 func (m *Image) Resample(src *Image, view Rect) {
 	sx, sy := (view.X1-view.X0)/float64(m.W), (view.Y1-view.Y0)/float64(m.H)
 	for y := range m.H {
-		// Centres of pixels lie at halves.
+		// Pixel centres lie at half coordinates.
 		fy := view.Y0 + (float64(y)+0.5)*sy - 0.5
 		y0, wy := splitCoordinate(fy, src.H)
 		for x := range m.W {
@@ -78,7 +77,7 @@ func FromImage(src image.Image, w, h int) *Image {
 	full := NewImage(b.Dx(), b.Dy())
 	for y := range full.H {
 		for x := range full.W {
-			// RGBA has 16 bits for a channel.
+			// RGBA returns 16 bits per channel.
 			r, g, bl, _ := src.At(b.Min.X+x, b.Min.Y+y).RGBA()
 			p := full.Pix[(y*full.W+x)*3:]
 			p[0], p[1], p[2] = byte(r>>8), byte(g>>8), byte(bl>>8)

@@ -2,10 +2,10 @@ package scene
 
 import "fmt"
 
-// Kind is what an object is. The order is that of the detector's classes.
+// Kind is the kind of an object. The order is that of the detector's classes.
 type Kind uint8
 
-// The kinds. Bicycles and motorcycles come with their riders.
+// The kinds. Bicycles and motorcycles have riders.
 const (
 	Person Kind = iota
 	Car
@@ -27,16 +27,16 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// VehicleClasses is the number of classes of a vehicle classifier: every kind but Person, in order.
+// VehicleClasses is the number of classes of a vehicle classifier: every kind except Person, in order.
 const VehicleClasses = int(KindCount) - 1
 
 // Vehicle returns the kind of a vehicle classifier's class.
 func Vehicle(class int) Kind { return Kind(class + 1) }
 
-// Activity is what a person does.
+// Activity is the activity of a person.
 type Activity uint8
 
-// The activities. Cycling is what the rider of a Bicycle does; other people never do.
+// The activities. Cycling is the activity of a Bicycle's rider only.
 const (
 	Standing Activity = iota
 	Walking

@@ -4,19 +4,19 @@ import (
 	"math/rand/v2"
 )
 
-// Object is what is truly in an image.
+// Object is the truth about one object in an image.
 type Object struct {
 	Kind     Kind
 	Activity Activity // of a Person or a Bicycle's rider
 	Box      Rect     // clipped to the image, in its pixels (of Scene.Objects: street coordinates, unclipped)
-	Visible  float64  // share of its pixels that nothing in front covers
+	Visible  float64  // share of its pixels that nothing covers
 	Inside   float64  // share of its box that lies within the image
 }
 
-// Clear says whether enough can be seen for the object to count as findable.
+// Clear reports whether enough is visible for the object to count as findable.
 func (o Object) Clear() bool { return o.Visible*o.Inside >= 0.45 }
 
-// Renderer draws scenes. It owns its buffers; one goroutine.
+// Renderer draws scenes with its own buffers. It is not safe for concurrent use.
 type Renderer struct {
 	c     canvas
 	noise [4096]float32 // of standard deviation 1
@@ -33,11 +33,11 @@ func NewRenderer() *Renderer {
 	return r
 }
 
-// Full is the view of the whole street.
+// Full returns the view of the whole street.
 func (s *Scene) Full() Rect { return Rect{0, 0, s.Aspect, 1} }
 
-// Draw paints the part of s within view, whose aspect must be that of dst, and returns the objects
-// in it, far to near, appended to truth.
+// Draw paints the part of s within view, whose aspect must be that of dst. It appends the objects in it to truth, far
+// to near.
 func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Object {
 	c := &r.c
 	c.w, c.h, c.view = dst.W, dst.H, view
@@ -53,7 +53,8 @@ func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Objec
 	c.beginObject(0)
 	c.drawStreet(s)
 
-	// Far items are drawn first. What each owns then is its size; what it owns at the end is its visible part.
+	// Draw far items first. The pixels that an item owns now are its size; those that it owns at the end are its
+	// visible part.
 	r.own = r.own[:0]
 	for i := range s.items {
 		it := &s.items[i]
@@ -63,7 +64,7 @@ func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Objec
 		r.own = append(r.own, c.countOwned(it.box, uint8(i+1)))
 	}
 
-	// What stands in front is no object, but takes pixels from those behind it.
+	// Foreground obstacles are no objects, but take pixels from the objects behind them.
 	c.tint = nil
 	c.beginObject(255)
 	for _, b := range s.front {
@@ -72,7 +73,7 @@ func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Objec
 
 	truth = r.listTruth(s, truth)
 
-	// Weather hides pixels, but not objects: truth is known by now.
+	// Weather hides pixels, but not objects, so it is drawn after the truth is known.
 	c.beginObject(0)
 	g := rand.New(rand.NewPCG(s.seed, 7))
 	c.drawWeather(s, g)
@@ -80,7 +81,7 @@ func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Objec
 	return truth
 }
 
-// listTruth lists what can be told of every item now that all is drawn.
+// listTruth lists the truth about every item after everything is drawn.
 func (r *Renderer) listTruth(s *Scene, out []Object) []Object {
 	c := &r.c
 	for i := range s.items {
@@ -88,7 +89,7 @@ func (r *Renderer) listTruth(s *Scene, out []Object) []Object {
 
 		b := it.box.clipTo(c.view)
 
-		// An object that painted no pixel when nothing was in front of it is not in the image.
+		// An object that painted no pixel, with nothing in front of it, is not in the image.
 		if r.own[i] == 0 || b.area() == 0 {
 			continue
 		}
@@ -118,7 +119,7 @@ func (c *canvas) drawItem(it *item) {
 	}
 }
 
-// drawShadow darkens the ground below an object. It belongs to no object and does not widen its box.
+// drawShadow darkens the ground below an object. The shadow belongs to no object and does not widen the box.
 func (c *canvas) drawShadow(it *item) {
 	if c.w == 0 {
 		return
@@ -146,7 +147,7 @@ func (c *canvas) countOwned(box Rect, id uint8) int {
 	return n
 }
 
-// lightUp sets what all colours are multiplied by in the end.
+// lightUp sets the factor by which all colours are multiplied at the end.
 func (c *canvas) lightUp(light float64) {
 	l := float32(0.16 + 0.84*light)
 	night := 1 - float32(light)
@@ -180,7 +181,7 @@ func fogAt(s *Scene, y float64) float32 {
 func (c *canvas) drawStreet(s *Scene) {
 	white := float32(0.6 * s.Cond.Snow)
 
-	// Sky, pavement and road in rows of one colour each.
+	// Sky, pavement and road have rows of one colour each.
 	for y := range c.h {
 		wy := c.view.Y0 + (float64(y)+0.5)/c.scale
 		col := s.sky[0].mixWith(s.sky[1], float32(min(max(wy/s.horizon, 0), 1)))
@@ -201,7 +202,7 @@ func (c *canvas) drawStreet(s *Scene) {
 		}
 	}
 
-	// The ground owns nothing.
+	// The ground owns no pixel.
 	clear(c.owner)
 	c.setFog(s, s.horizon)
 
@@ -221,7 +222,7 @@ func (c *canvas) drawStreet(s *Scene) {
 func (c *canvas) drawHouse(s *Scene, h house) {
 	r := h.rect
 
-	// Most crops show little of the street: what they do not show costs nothing.
+	// Most crops show little of the street, so skip houses outside the view.
 	if r.X1 < c.view.X0 || r.X0 > c.view.X1 || r.Y1 < c.view.Y0 {
 		return
 	}
@@ -244,7 +245,7 @@ func (c *canvas) drawHouse(s *Scene, h house) {
 	for i := range h.rows * h.cols {
 		x, y := r.X0+(float64(i%h.cols)+0.25)*stepX, r.Y0+0.02+float64(i/h.cols)*stepY
 		col := rgb{0.25, 0.3, 0.36}
-		// Light behind a window is seen only when it is dark.
+		// Light behind a window shows only in the dark.
 		if h.lit>>i&1 != 0 && s.Cond.Light < 0.6 {
 			col = c.glowing(rgb{0.9, 0.75, 0.4})
 		}
@@ -279,13 +280,13 @@ func (c *canvas) drawWeather(s *Scene, g *rand.Rand) {
 	}
 }
 
-// developImage applies light and sensor noise and rounds to bytes.
+// developImage applies light and sensor noise, and rounds to bytes.
 func (r *Renderer) developImage(s *Scene, g *rand.Rand, dst *Image) {
 	c := &r.c
 	sigma := float32(s.Cond.Noise * 255)
 
-	// Noise is drawn once for each renderer and read from random places on: drawing it for each pixel would
-	// take most of the time.
+	// Draw the noise once per renderer and read it from random places: drawing it per pixel would take most of the
+	// time.
 	k := g.IntN(len(r.noise))
 	for i, n := 0, len(c.pix); i < n; i += 3 {
 		for j := range 3 {

@@ -34,7 +34,7 @@ func (p place) walkLimb(from point, length, angle float64) point {
 	return point{from.x + p.forward*math.Sin(angle)*length*p.metre, from.y + math.Cos(angle)*length*p.metre}
 }
 
-// look is what makes two objects of a kind differ.
+// look holds the differences between objects of a kind.
 type look struct {
 	body, second, dark rgb
 	skin               rgb
@@ -66,7 +66,7 @@ func poseBody(a Activity, l look) bodyAngles {
 	s, c := math.Sin(l.phase), math.Cos(l.phase)
 	b := bodyAngles{hipHeight: thigh + shin}
 
-	// The phase moves the limbs on; near and far side swing against each other.
+	// The phase moves the limbs; near and far side swing in opposition.
 	switch a {
 	case Walking:
 		swing := 0.42 + 0.1*l.shape
@@ -117,9 +117,9 @@ func poseBody(a Activity, l look) bodyAngles {
 	return b
 }
 
-// drawPerson draws somebody; for Cycling the bicycle is drawn by its own function first.
+// drawPerson draws a person. For Cycling, its own function draws the bicycle first.
 func (c *canvas) drawPerson(p place, a Activity, l look) {
-	// A figure is about as wide from every side, so it is not foreshortened.
+	// A figure is about equally wide from every side, so do not foreshorten it.
 	p.squash = 1
 	p.metre *= l.size
 
@@ -162,7 +162,7 @@ func (c *canvas) drawFigure(p place, b bodyAngles, l look) {
 		c.paintEllipse(hand.x, hand.y, 0.05*m, 0.05*m, l.skin, 1)
 	}
 
-	// The limbs of the far side come first and darker, then the body, then the near side.
+	// Draw the far limbs first and darker, then the body, then the near limbs.
 	limbs(1, 0.7)
 	arm(1, 0.7)
 	limbs(0, 1)

@@ -6,7 +6,7 @@ var (
 	chrome = rgb{0.6, 0.62, 0.65}
 )
 
-// drawVehicle draws one, with its rider where it has one.
+// drawVehicle draws a vehicle, with its rider if it has one.
 func (c *canvas) drawVehicle(p place, k Kind, l look) {
 	p.metre *= l.size
 	switch k {
@@ -48,7 +48,7 @@ func (c *canvas) drawCar(p place, l look) {
 		back = -long + 0.15 // a hatchback or estate
 	}
 
-	// The upper body with its windows comes first: the lower body covers its edge.
+	// Draw the upper body with its windows first: the lower body covers its edge.
 	c.paintPolygon(p.mapPoints(back, 0.82, back+0.4, roof, 0.45, roof, 1.1, 0.82), l.body.scaleBy(0.92), 1)
 	c.paintPolygon(p.mapPoints(back+0.22, 0.84, back+0.48, roof-0.1, -0.18, roof-0.1, -0.18, 0.84), glass, 1)
 	c.paintPolygon(p.mapPoints(-0.08, 0.84, -0.08, roof-0.1, 0.4, roof-0.1, 0.92, 0.84), glass, 1)
@@ -101,7 +101,7 @@ func (c *canvas) drawTruck(p place, l look) {
 		}
 	}
 
-	// The frame, the cab with its window, lamps and wheels are the same for every load.
+	// The frame, the cab with its window, the lamps and the wheels are the same for every load.
 	c.paintRect(p.mapRect(-long, 0.55, cab+0.2, 0.9), rgb{0.15, 0.15, 0.16}, 1)
 	c.paintPolygon(p.mapPoints(cab, 0.45, cab, 2.25, long-0.3, 2.25, long, 1.4, long, 0.45), l.body, 1)
 	c.paintPolygon(p.mapPoints(cab+0.35, 1.4, cab+0.35, 2.05, long-0.36, 2.05, long-0.1, 1.4), glass, 1)
@@ -183,7 +183,7 @@ func (c *canvas) drawMotorcycle(p place, l look) {
 	c.drawRider(p, l)
 }
 
-// drawRider sits on a motorcycle, helmeted, feet on the pegs.
+// drawRider draws a motorcycle's rider: helmeted, seated, feet on the pegs.
 func (c *canvas) drawRider(p place, l look) {
 	m := p.metre
 	hip := p.mapPoint(-0.25, 0.9)
