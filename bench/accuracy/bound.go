@@ -9,25 +9,25 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// dropPenalty is what a request that is not served costs, in units of accuracy: more than any accuracy,
-// so that as many as possible are served first.
+// dropPenalty is the cost of an unserved request, in units of accuracy. It exceeds every accuracy, so that the
+// program serves as many requests as possible.
 const dropPenalty = 2
 
-// Bounds is what no policy exceeds that serves as many requests as can be served.
+// Bounds are accuracies that no policy exceeds if it serves as many requests as can be served.
 type Bounds struct {
-	Seconds  []float64 // accuracy of the requests of each second, by the devices' time in that second
-	Tens     []float64 // of ten seconds each, by their time and one SLO more: work may end that much later
-	Accuracy float64   // over the whole trace: the mean of Tens by requests
+	Seconds  []float64 // by second of arrival, with the devices' time in that second
+	Tens     []float64 // by ten seconds, with their time and one SLO more, since work may end that much later
+	Accuracy float64   // over the whole trace: the mean of Tens, weighted by requests
 }
 
-// findBounds finds the optima of a world's windows.
+// findBounds computes the optima of a world's windows.
 func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (*Bounds, error) {
 	demand := make([][]float64, seconds)
 	for i := range demand {
 		demand[i] = make([]float64, len(w.Models))
 	}
 
-	// Demand is counted per second of arrival, which is how the drops that it is compared with are counted.
+	// Count the demand by second of arrival, as the drops are counted that it is compared with.
 	for _, a := range w.Arrivals {
 		demand[a.At/1e9][a.Model]++
 	}
@@ -54,8 +54,8 @@ func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (
 			}
 		}
 
-		// A window's last requests may be served after it, until the longest SLO has passed: without that time it
-		// would be no bound.
+		// A window's last requests may be served up to the longest SLO after it; without that time this would be no
+		// bound.
 		accuracy, _, err := Bound(ctx, w.Models, devices, window, float64(to-from)+float64(longest)/1e9)
 		if err != nil {
 			return nil, err
@@ -71,7 +71,7 @@ func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (
 	return b, nil
 }
 
-// past returns by how much the accuracy of a window of 1 or 10 seconds lies below its bound at most.
+// past returns the largest difference between the bound and a policy's accuracy over windows of 1 or 10 seconds.
 func (b *Bounds) past(m *Measured, wide int) float64 {
 	bound := b.Seconds
 	if wide == 10 {
@@ -84,40 +84,40 @@ func (b *Bounds) past(m *Measured, wide int) float64 {
 	return worst
 }
 
-// Bound returns the highest mean accuracy over the demand (requests by family) with as many requests served
-// as can be, by devices (their number by kind) in the given seconds, and the share that can be served. It is the
-// linear relaxation of Proteus's program in which a device may divide its time among variants and a batch may
-// be as large as the SLO allows.
+// Bound returns the highest mean accuracy over the demand (requests by family) if as many requests as possible are
+// served, and the share that can be served. devices is the number of devices by kind; they work for the given
+// seconds. The bound is the linear relaxation of Proteus's program: a device may divide its time among variants, and
+// a batch may be as large as the SLO allows.
 func Bound(ctx context.Context, models []sim.Model, devices []int, demand []float64, seconds float64) (accuracy, served float64, err error) {
 	total := 0.0
 	for _, n := range demand {
 		total += n
 	}
 
-	// No request is missed where none came.
+	// Without requests none is missed.
 	if total == 0 {
 		return 1, 1, nil
 	}
 
-	// A row for each kind holds its GPU time; a row for each family, its requests.
+	// One row per kind bounds its GPU time; one row per family counts its requests.
 	var p solver.Problem
 	time := make([]int, len(devices))
 	for kind, n := range devices {
 		time[kind] = p.AddRow(-solver.Inf, float64(n)*seconds)
 	}
-	var gained []float64 // by column: accuracy, 0 for what is not served
+	var gained []float64 // by column: accuracy, 0 for unserved requests
 	for q, n := range demand {
 		if n == 0 {
 			continue
 		}
 		row := p.AddRow(n, n)
 
-		// A request may go unserved at a price that no accuracy outweighs, so a program always has a solution.
+		// A request may stay unserved at a penalty above any accuracy, so the program always has a solution.
 		p.AddColumn(dropPenalty, 0, n, false, solver.Term{Row: row, Value: 1})
 		gained = append(gained, 0)
 		for v := range models[q].Variants {
 			for kind := range devices {
-				// A device at its best batch size all the time: no policy does better, so the bound holds for all.
+				// Assume that a device always runs its best batch size: no policy does better.
 				cost := LeastCost(&models[q], v, kind)
 				if math.IsInf(cost, 1) {
 					continue
@@ -140,7 +140,7 @@ func Bound(ctx context.Context, models []sim.Model, devices []int, demand []floa
 	return accuracy, served / total, nil
 }
 
-// sumServed returns the mean accuracy of what a solution serves, and how much that is.
+// sumServed returns the mean accuracy of the served requests of a solution, and their number.
 func sumServed(values, gained []float64) (accuracy, served float64) {
 	for i, x := range values {
 		if gained[i] > 0 {
@@ -155,8 +155,8 @@ func sumServed(values, gained []float64) (accuracy, served float64) {
 	return accuracy, served
 }
 
-// LeastCost returns the least device time per request, in seconds, of a variant on a kind when any batch
-// may form that ends within the SLO; +Inf: none does.
+// LeastCost returns the smallest device time per request, in seconds, of a variant on a kind, over all batch sizes
+// that end within the SLO; +Inf if none does.
 func LeastCost(m *sim.Model, variant, kind int) float64 {
 	best := math.Inf(1)
 	p := m.Variants[variant].Profiles[kind]
@@ -164,7 +164,7 @@ func LeastCost(m *sim.Model, variant, kind int) float64 {
 		return best
 	}
 
-	// A batch that takes longer than the SLO answers nobody in time.
+	// A batch that takes longer than the SLO is late for all its requests.
 	for b := 1; b <= p.Max() && sim.Duration(p.Exec(b)) <= m.SLO; b++ {
 		best = min(best, p.Exec(b).Seconds()/float64(b))
 	}

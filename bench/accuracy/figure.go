@@ -8,21 +8,21 @@ import (
 	"downbeat.dev/bench/policy/scaling"
 )
 
-// Inputs are what figures are made from.
+// Inputs are the inputs of the figures.
 type Inputs struct {
-	Settings []Setting // one per trace and data
+	Settings []Setting // one per trace and form of the profiles
 	Seed     uint64
 	Progress func(string)
 }
 
-// say tells of progress.
+// say reports progress.
 func (in *Inputs) say(format string, args ...any) {
 	if in.Progress != nil {
 		in.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// compareSetting runs policies in a setting and tells of each.
+// compareSetting runs policies in a setting and reports each.
 func (in *Inputs) compareSetting(ctx context.Context, s Setting, names string) (*Comparison, error) {
 	policies, err := scaling.Select(names)
 	if err != nil {
@@ -38,13 +38,13 @@ type Drawing figure.Drawing
 
 func (d *Drawing) add(fields ...any) { (*figure.Drawing)(d).Add(fields...) }
 
-// Figure is a figure of the paper, or its results in sentences.
+// Figure is a figure of the paper, or results that its text states.
 type Figure struct {
 	ID, Title string
 	Draw      func(context.Context, *Inputs) (*Drawing, error)
 }
 
-// Figures are all that can be drawn.
+// Figures are all available figures.
 var Figures = []Figure{
 	{"f1", "accuracy against throughput of one family's variants, and of all their placements", drawPlacements},
 	{"f4", "end to end over time", drawEndToEnd},
@@ -58,7 +58,7 @@ var Figures = []Figure{
 	{"text", "results that stand in sentences, and the targets of this project", drawText},
 }
 
-// FindFigure returns the figure of an ID.
+// FindFigure returns the figure with an ID.
 func FindFigure(id string) (Figure, error) {
 	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
 }

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	batchingRate = 500 // requests/s of figure 6, which the paper does not say
+	batchingRate = 500 // requests/s of figure 6, which the paper does not state
 	batchingSpan = 120 * time.Second
 )
 
-// publishedRatio is what §6.4 says of the rules' violations over Proteus's, on Poisson and Gamma arrivals.
+// publishedRatio is the ratio of the rules' violations to Proteus's in §6.4, for Poisson and Gamma arrivals.
 var publishedRatio = map[string]string{"fixed-nexus": "2 to 3", "fixed-clipper": "3.8 to 4"}
 
-// drawBatching is figure 6: violations of three batching rules on one fixed allocation, and of ours, under even,
+// drawBatching is figure 6: violations of three batching rules on one fixed allocation, and of ours, under uniform,
 // Poisson and very bursty arrivals at one rate.
 func drawBatching(ctx context.Context, in *Inputs) (*Drawing, error) {
 	d := &Drawing{Header: []string{"data", "arrivals", "policy", "violation_ratio", "over_proteus", "published_over_proteus", "effective_accuracy"}}
@@ -31,14 +31,14 @@ func drawBatching(ctx context.Context, in *Inputs) (*Drawing, error) {
 	for _, s := range in.byZoo() {
 		p := chart.Panel{Title: s.Zoo.Name + ": 0 uniform, 1 Poisson, 2 Gamma 0.05", XLabel: "arrivals", YLabel: "violation ratio"}
 		for x, a := range arrivals {
-			// The trace is another one in each round; all else is the setting's.
+			// Each round replaces the trace and keeps the rest of the setting.
 			s.Trace = family.MakeGaps(a.name, a.gaps, batchingRate, batchingSpan, in.Seed)
 			c, err := in.compareSetting(ctx, s, "fixed-proteus,fixed-nexus,fixed-clipper,downbeat")
 			if err != nil {
 				return nil, err
 			}
 
-			// The others are told as multiples of Proteus's rule, the first one.
+			// Report the other rules as multiples of Proteus's rule, the first one.
 			reference := c.Results[0].ViolationRatio
 			for _, r := range c.Results {
 				published, over := "", ""
@@ -46,7 +46,7 @@ func drawBatching(ctx context.Context, in *Inputs) (*Drawing, error) {
 					over = figure.Number(r.ViolationRatio / reference)
 				}
 
-				// The published ratios are not of uniform arrivals.
+				// The paper gives no ratios for uniform arrivals.
 				if x > 0 {
 					published = publishedRatio[r.Policy]
 				}

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/bench/chart"
 )
 
-// drawFamilies is figure 9: accuracy and violations by family, and how much a family's accuracy varies over time.
+// drawFamilies is figure 9: accuracy and violations by family, and the variation of a family's accuracy over time.
 func drawFamilies(ctx context.Context, in *Inputs) (*Drawing, error) {
 	d := &Drawing{Header: []string{"trace", "data", "policy", "family", "requests", "throughput_rps", "effective_accuracy", "deviation_over_time", "violation_ratio", "published"}}
 	for _, s := range in.Settings {
@@ -27,7 +27,7 @@ func drawFamilies(ctx context.Context, in *Inputs) (*Drawing, error) {
 				w := r.Measured.Families[f]
 				points := tenSecondAccuracy(r.Measured.BySecond[f])
 
-				// Ten seconds in which nothing was served have no accuracy: the line has a gap there.
+				// Ten seconds without served requests have no accuracy and leave a gap in the line.
 				for i, a := range points {
 					if !math.IsNaN(a) {
 						p.Add(name, float64(10*i+5), a)
@@ -42,10 +42,10 @@ func drawFamilies(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return d, nil
 }
 
-// publishedVariation is what §6.7 says of two families.
+// publishedVariation is the statement of §6.7 about two families.
 var publishedVariation = map[string]string{"t5": "varies most", "gpt2": "varies least"}
 
-// tenSecondAccuracy returns the accuracy of windows of ten seconds; NaN where nothing was served.
+// tenSecondAccuracy returns the accuracy of windows of ten seconds; NaN if nothing was served.
 func tenSecondAccuracy(seconds []Window) []float64 {
 	var out []float64
 	for from := 0; from < len(seconds); from += 10 {
@@ -63,7 +63,7 @@ func tenSecondAccuracy(seconds []Window) []float64 {
 	return out
 }
 
-// deviation returns the standard deviation of the numbers among points.
+// deviation returns the standard deviation of points without its NaNs.
 func deviation(points []float64) float64 {
 	sum, squares, n := 0.0, 0.0, 0.0
 	for _, x := range points {
@@ -75,6 +75,6 @@ func deviation(points []float64) float64 {
 		return 0
 	}
 
-	// Rounding may leave the difference a little below zero.
+	// Rounding may make the difference slightly negative.
 	return math.Sqrt(max(0, squares/n-sum/n*sum/n))
 }

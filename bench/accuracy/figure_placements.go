@@ -11,14 +11,14 @@ import (
 	"downbeat.dev/bench/family"
 )
 
-// placementsFamily is the family of figure 1, and placementsDevices what its five devices are: the paper says
-// "5 devices" only.
+// placementsFamily is the family of figure 1, and placementsDevices are its five devices; the paper states only "5
+// devices".
 const placementsFamily = "efficientnet"
 
 var placementsDevices = []string{"cpu", "cpu", "1080ti", "1080ti", "v100"}
 
-// drawPlacements is figure 1: (a) each variant's throughput and accuracy on one device of each kind at batch 1,
-// (b) every placement of the variants on five devices, each serving all that it can.
+// drawPlacements is figure 1: (a) throughput and accuracy of each variant on one device of each kind at batch 1, (b)
+// every placement of the variants on five devices at full load.
 func drawPlacements(ctx context.Context, in *Inputs) (*Drawing, error) {
 	d := &Drawing{Header: []string{"part", "data", "devices", "variants", "throughput_rps", "accuracy", "pareto", "published"}}
 	for _, s := range in.byZoo() {
@@ -70,15 +70,14 @@ func (d *Drawing) addVariants(zoo *family.Zoo, f *family.Family, kind int, name 
 	d.add("a spread", zoo.Name, name, "throughput factor and accuracy difference", most/least, 1-worst, "", published)
 }
 
-// placement is a variant for each of the five devices.
+// placement assigns a variant to each of the five devices.
 type placement struct {
 	variants       [5]int
 	rate, accuracy float64
 	pareto         bool
 }
 
-// placementPoints returns every placement with its throughput and accuracy, and marks those that no other
-// reaches in both.
+// placementPoints returns every placement with its throughput and accuracy, and marks the Pareto front.
 func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 	var kinds [5]int
 	for i, name := range placementsDevices {
@@ -90,7 +89,7 @@ func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 	var all []placement
 	n := len(f.Variants)
 
-	// A placement's number, written to the base n, names a variant for each device.
+	// A placement's number in base n has one digit, the variant, per device.
 	for code := range n * n * n * n * n {
 		var p placement
 		for i := range p.variants {
@@ -103,7 +102,7 @@ func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 			}
 		}
 
-		// Accuracy is the mean over requests, so a fast device counts for more than a slow one.
+		// Accuracy is the mean over requests, so a fast device has more weight than a slow one.
 		p.accuracy /= p.rate
 		all = append(all, p)
 	}
@@ -112,7 +111,7 @@ func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 		return cmp.Or(cmp.Compare(b.rate, a.rate), cmp.Compare(b.accuracy, a.accuracy))
 	})
 
-	// From the fastest down, a placement is on the front if it is more accurate than all before it.
+	// In order of falling throughput, a placement is on the front if it is more accurate than all before it.
 	best := 0.0
 	for i := range all {
 		all[i].pareto = all[i].accuracy > best
@@ -131,7 +130,7 @@ func (d *Drawing) addPlacements(data string, f *family.Family, all []placement) 
 		}
 
 		if !x.pareto {
-			names = nil // thousands of them would be most of the file
+			names = nil // thousands of names would be most of the file
 		}
 
 		d.add("b", data, "2 cpu 2 1080ti v100", strings.Join(names, " "), x.rate, x.accuracy, x.pareto, "")

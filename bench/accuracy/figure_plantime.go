@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	planInstances = 3                // of each size
-	planTimeMax   = 60 * time.Second // the published limit; longer is not waited for
+	planInstances = 3                // per size
+	planTimeMax   = 60 * time.Second // the published limit; stop there
 )
 
 // planSize is a size of the planning problem.
@@ -24,11 +24,11 @@ type planSize struct {
 	devices, variants, families int
 }
 
-// publishedPlanSize is what §6.8 says is solved in under 60 s, one at a time.
+// publishedPlanSize is the size of each dimension that §6.8 solves in under 60 s.
 var publishedPlanSize = map[string]string{"devices": "160 in 60 s", "variants": "450 in 60 s", "families": "17 in 60 s"}
 
-// drawPlanTimes is figure 10: how long the exact program takes over devices, variants and families, each alone, and
-// the price plan at the same sizes.
+// drawPlanTimes is figure 10: the time of the exact program over devices, variants and families, each varied
+// separately, and of the price plan at the same sizes.
 func drawPlanTimes(ctx context.Context, in *Inputs) (*Drawing, error) {
 	d := &Drawing{Header: []string{"varied", "devices", "variants", "families", "program_s_mean", "program_s_max", "price_ms_mean", "price_ms_max", "published"}}
 	sizes := map[string][]planSize{
@@ -57,7 +57,7 @@ func drawPlanTimes(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return d, nil
 }
 
-// times are how long instances took.
+// times are the durations of instances.
 type times []time.Duration
 
 func (t times) mean() time.Duration {
@@ -76,12 +76,12 @@ func (t times) max() time.Duration {
 	return most
 }
 
-// timePlans solves instances of a size by both plans.
+// timePlans solves instances of a size with both plans.
 func timePlans(ctx context.Context, in *Inputs, size planSize) (program, price times, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planInstances*(planTimeMax+10*time.Second))
 	defer cancel()
 
-	// Instances are drawn from their number, so that a size that is left out does not change the others.
+	// Draw each instance from its number, so that leaving out a size does not change the others.
 	for i := range planInstances {
 		rng := rand.New(rand.NewPCG(in.Seed, uint64(i)))
 		w := planWorld(rng, size)
@@ -96,7 +96,7 @@ func timePlans(ctx context.Context, in *Inputs, size planSize) (program, price t
 		}
 		program = append(program, p.Elapsed)
 
-		// The same world and demand by prices.
+		// Solve the same world and demand by prices.
 		d, err := timePrice(w, demand)
 		if err != nil {
 			return nil, nil, err
@@ -107,8 +107,8 @@ func timePlans(ctx context.Context, in *Inputs, size planSize) (program, price t
 	return program, price, nil
 }
 
-// planWorld draws families with variants on three kinds: half the devices, and a quarter of each of two faster
-// kinds.
+// planWorld draws families with variants on three kinds: half of the devices of one kind, and a quarter of each of
+// two faster kinds.
 func planWorld(rng *rand.Rand, size planSize) *sim.World {
 	w := &sim.World{GPUs: size.devices}
 	for g := range size.devices {
@@ -159,7 +159,7 @@ func timePrice(w *sim.World, demand []float64) (time.Duration, error) {
 	}
 
 	var prices plan.Prices
-	if err := prices.Renew(&m); err != nil { // the first renewal makes its memory
+	if err := prices.Renew(&m); err != nil { // the first renewal allocates its memory
 		return 0, err
 	}
 

@@ -12,7 +12,7 @@ func drawScales(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return drawSweep(ctx, in, "slo_scale", []float64{1, 1.5, 2, 2.5, 3, 3.5}, func(s *Setting, x float64) { s.Scale = x })
 }
 
-// drawLoadTimes shows what loading costs policies that host one variant per device. Ours keeps all variants
+// drawLoadTimes shows the cost of loading for policies that host one variant per device. Ours keeps all variants
 // resident.
 func drawLoadTimes(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return drawSweep(ctx, in, "load_time_s", []float64{0, 0.5, 2, 4}, func(s *Setting, x float64) {
@@ -20,7 +20,7 @@ func drawLoadTimes(ctx context.Context, in *Inputs) (*Drawing, error) {
 	})
 }
 
-// drawSweep compares the baselines over values of one number of the setting.
+// drawSweep compares the baselines over values of one parameter of the setting.
 func drawSweep(ctx context.Context, in *Inputs, name string, values []float64, set func(*Setting, float64)) (*Drawing, error) {
 	d := &Drawing{Header: []string{"trace", "data", "policy", name, "throughput_rps", "effective_accuracy", "largest_drop_1s", "largest_drop_10s",
 		"violation_ratio", "worst_family", "worst_family_drop", "lp_bound_accuracy"}}

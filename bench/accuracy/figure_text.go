@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// drawText lists results that the paper has in sentences (§6.2) with ours beside them, and for every setting
-// whether this project's targets hold.
+// drawText lists results from the paper's text (§6.2) beside ours, and whether each setting meets this project's
+// targets.
 func drawText(ctx context.Context, in *Inputs) (*Drawing, error) {
 	d := &Drawing{Header: []string{"trace", "data", "what", "ours", "reference", "holds"}}
 	for _, s := range in.Settings {
@@ -22,7 +22,7 @@ func drawText(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return d, nil
 }
 
-// rowOf returns a policy's row; the comparison has run it.
+// rowOf returns a policy's row of the comparison.
 func (c *Comparison) rowOf(policy string) Row {
 	for _, r := range c.Results {
 		if r.Policy == policy {
@@ -32,7 +32,7 @@ func (c *Comparison) rowOf(policy string) Row {
 	panic("accuracy: policy " + policy + " was not run")
 }
 
-// addPublished adds §6.2's factors: each is a measure of another policy over Proteus's own.
+// addPublished adds the factors of §6.2: each is another policy's measure divided by Proteus's.
 func (d *Drawing) addPublished(c *Comparison) {
 	proteus := c.rowOf("proteus")
 
@@ -52,14 +52,14 @@ func (d *Drawing) addPublished(c *Comparison) {
 func (d *Drawing) addText(c *Comparison, what string, ours float64, published string) {
 	d.add(c.Setting.Trace.Name, c.Setting.Zoo.Name, what, ours, published, "")
 
-	// Only what the paper says is a claim; the rest is for the table.
+	// Only the paper's statements are claims; the other rows are for the table.
 	if published != "" {
 		d.Claims = append(d.Claims, figure.Claim{What: what + " (" + c.Setting.Trace.Name + ", " + c.Setting.Zoo.Name + ")", Published: published,
 			Ours: figure.Number(ours), Verdict: figure.Beside, Why: "another trace, other profiles"})
 	}
 }
 
-// The targets of this project, held against every baseline of the same run.
+// This project's targets, relative to the baselines of the same run.
 const (
 	violationsShare  = 0.5
 	violationsEnough = 0.0005
@@ -68,7 +68,7 @@ const (
 	boundDistance    = 0.005
 )
 
-// addTargets adds whether each target holds.
+// addTargets adds whether each target is met.
 func (d *Drawing) addTargets(c *Comparison) {
 	ours := c.rowOf("downbeat")
 	violations, drop1, drop10, throughput := 1.0, 1.0, 1.0, 0.0
@@ -81,7 +81,7 @@ func (d *Drawing) addTargets(c *Comparison) {
 		throughput = max(throughput, r.ThroughputRPS)
 	}
 
-	// Each target is told with the number that it is held against.
+	// Each target is printed with the number to which it is compared.
 	target := func(what string, value float64, reference string, holds bool) {
 		d.add(ours.Trace, ours.Data, what, value, reference, holds)
 	}

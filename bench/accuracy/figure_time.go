@@ -13,16 +13,16 @@ const (
 	ablations = "downbeat,proteus,sommelier,proteus-wo-ms,proteus-wo-ab,proteus-wo-qa"
 )
 
-// pointSeconds is how many seconds a point of a figure over time stands for.
+// pointSeconds is the number of seconds per point in figures over time.
 const pointSeconds = 5
 
-// publishedDrop is the largest accuracy drop of figure 4 (§6.2) and figure 7 (§6.5).
+// publishedDrop is the largest accuracy drop in figure 4 (§6.2) and figure 7 (§6.5).
 var publishedDrop = map[string]string{"clipper-ht": "0.2", "sommelier": "0.16", "infaas": "0.137", "proteus": "0.0485", "proteus-wo-ms": "0"}
 
-// publishedViolations is figure 7's violation ratio where §6.5 says it.
+// publishedViolations is figure 7's violation ratio as far as §6.5 states it.
 var publishedViolations = map[string]string{"proteus-wo-ms": "0.18", "proteus-wo-qa": "0.1"}
 
-// drawEndToEnd is figure 4. Traces whose names speak of bursts are left to figure 5.
+// drawEndToEnd is figure 4. Traces with bursts in their names belong to figure 5.
 func drawEndToEnd(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return drawOverTime(ctx, in, baselines, func(s Setting) bool { return !strings.Contains(s.Trace.Name, "bursty") })
 }
@@ -37,8 +37,8 @@ func drawAblations(ctx context.Context, in *Inputs) (*Drawing, error) {
 	return drawOverTime(ctx, in, ablations, func(s Setting) bool { return !strings.Contains(s.Trace.Name, "bursty") })
 }
 
-// drawOverTime writes, for every setting that is wanted, what each policy served, how accurately, and what it
-// violated over time, and its summary under second "all".
+// drawOverTime writes, for every wanted setting, the served requests, the accuracy and the violations of each policy
+// over time, and a summary under second "all".
 func drawOverTime(ctx context.Context, in *Inputs, policies string, wanted func(Setting) bool) (*Drawing, error) {
 	d := &Drawing{Header: []string{"trace", "data", "policy", "second", "measure", "value", "published"}}
 	for _, s := range in.Settings {
@@ -78,7 +78,7 @@ func (d *Drawing) addOverTime(c *Comparison) {
 			d.add(s.Trace.Name, s.Zoo.Name, r.Policy, from, "accuracy", 1-w.Drop(), "")
 			d.add(s.Trace.Name, s.Zoo.Name, r.Policy, from, "violation_ratio", w.Violations(), "")
 
-			// A point stands in the middle of its seconds.
+			// Place a point at the middle of its seconds.
 			at := float64(from) + pointSeconds/2.0
 			served.Add(r.Policy, at, rate)
 			accuracy.Add(r.Policy, at, 1-w.Drop())
@@ -112,7 +112,7 @@ func (d *Drawing) addBound(c *Comparison, accuracy, served *chart.Panel) {
 	s := &c.Setting
 	seconds := c.Results[0].Measured.Seconds
 
-	// The bound of several seconds weighs each by its requests, as the policies' accuracy does.
+	// Weight the bound of each second by its requests, as in the policies' accuracy.
 	for from := 0; from < len(seconds); from += pointSeconds {
 		to := min(from+pointSeconds, len(seconds))
 		sum, n := 0.0, 0.0
@@ -129,7 +129,7 @@ func (d *Drawing) addBound(c *Comparison, accuracy, served *chart.Panel) {
 		served.Add("demand", at, rate)
 	}
 
-	// The bound and the demand are no policies, so their lines are dashed.
+	// Dash the lines of the bound and the demand, which are no policies.
 	accuracy.Lines[len(accuracy.Lines)-1].Dashed = true
 	served.Lines[len(served.Lines)-1].Dashed = true
 }

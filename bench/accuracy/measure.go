@@ -5,13 +5,13 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Window counts what became of some requests.
+// Window counts the outcomes of some requests.
 type Window struct {
 	Arrived, Served int
-	Accuracy        float64 // summed over the served
+	Accuracy        float64 // sum over the served requests
 }
 
-// Drop returns how far the mean accuracy of what was served lies below 1; 0: nothing was served.
+// Drop returns 1 minus the mean accuracy of the served requests; 0 if none was served.
 func (w Window) Drop() float64 {
 	if w.Served == 0 {
 		return 0
@@ -30,14 +30,14 @@ func (w *Window) add(x Window) {
 	w.Accuracy += x.Accuracy
 }
 
-// Measured is what became of a run's requests, by the second of their arrival and by family.
+// Measured holds the outcomes of a run's requests, by second of arrival and by family.
 type Measured struct {
 	Seconds  []Window
 	Families []Window
 	BySecond [][]Window // by family and second
 }
 
-// recordOutcomes makes a world record its outcomes. It must be called before Run.
+// recordOutcomes makes a world record its outcomes. Call it before Run.
 func recordOutcomes(w *sim.World, seconds int) *Measured {
 	m := &Measured{Seconds: make([]Window, seconds), Families: make([]Window, len(w.Models))}
 	for range w.Models {
@@ -48,7 +48,7 @@ func recordOutcomes(w *sim.World, seconds int) *Measured {
 		m.countRequests(a, Window{Arrived: 1})
 	}
 
-	// An answer counts in the second in which its request arrived; one that comes late counts nowhere.
+	// An answer counts in the second in which its request arrived; a late answer does not count.
 	w.Answered = func(gpu, model, variant int32, start, finish sim.Time, requests []int32) {
 		accuracy := w.Models[model].Variants[variant].Accuracy
 		for _, r := range requests {
@@ -76,7 +76,7 @@ func (m *Measured) Total() Window {
 	return sum
 }
 
-// Drops returns the accuracy drop of each window of so many whole seconds.
+// Drops returns the accuracy drop of each window of wide whole seconds.
 func (m *Measured) Drops(wide int) []float64 {
 	var out []float64
 	for i := 0; i < len(m.Seconds); i += wide {

@@ -10,11 +10,11 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// WriteCSV prints the same fields, under a header of their names.
+// WriteCSV prints the same fields under a header of their names.
 func WriteCSV(w io.Writer, rows []Row) error {
 	c := csv.NewWriter(w)
 
-	// The columns are the fields of a Row under their JSON names, so that both forms name them alike.
+	// The columns are the JSON names of a Row's fields, so that both formats agree.
 	var head []string
 	kind := reflect.TypeFor[Row]()
 	for i := range kind.NumField() {
@@ -39,7 +39,7 @@ func WriteCSV(w io.Writer, rows []Row) error {
 	return c.Error()
 }
 
-// formatField prints numbers with six digits behind the point at most.
+// formatField prints numbers with at most six decimals.
 func formatField(v reflect.Value) string {
 	if v.Kind() == reflect.Float64 {
 		return figure.Number(v.Float())

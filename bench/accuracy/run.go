@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Device is how many devices of a kind a cluster has.
+// Device is the number of a cluster's devices of one kind.
 type Device struct {
 	Kind  string
 	Count int
@@ -22,7 +22,7 @@ type Device struct {
 
 const devicesMax = 4096
 
-// ParseDevices reads a list as cpu=20,1080ti=10,v100=10.
+// ParseDevices parses a list such as cpu=20,1080ti=10,v100=10.
 func ParseDevices(list string) ([]Device, error) {
 	var out []Device
 	total := 0
@@ -44,19 +44,19 @@ func ParseDevices(list string) ([]Device, error) {
 	return out, nil
 }
 
-// Setting is one experiment: everything but the policy.
+// Setting is one experiment without its policy.
 type Setting struct {
 	Trace    *family.Trace
 	Zoo      *family.Zoo
 	Devices  []Device
 	Rule     family.Rule
 	Scale    float64       // of the SLO
-	LoadTime time.Duration // of a variant on a device that hosts another
+	LoadTime time.Duration // to load a variant on a device that hosts another
 	SizeMax  int           // largest batch
 	Gap      float64       // of the baselines' programs to their optimum
 }
 
-// DefaultSetting is the paper's: 40 devices, twice the SLO, loading for nothing, batches up to 8.
+// DefaultSetting is the paper's: 40 devices, twice the SLO, loading in no time, batches up to 8.
 func DefaultSetting() Setting {
 	return Setting{
 		Devices: []Device{{"cpu", 20}, {"1080ti", 10}, {"v100", 10}},
@@ -71,7 +71,7 @@ func (s *Setting) World() (*sim.World, error) {
 		return nil, err
 	}
 
-	// A World names kinds by their place among the devices, not by the zoo's order.
+	// A World numbers kinds by their order among the devices, not in the zoo.
 	w := &sim.World{Arrivals: s.Trace.Arrivals}
 	var kinds []int
 	for place, d := range s.Devices {
@@ -99,7 +99,7 @@ func (s *Setting) counts() []int {
 	return out
 }
 
-// Row is what tables say of a run.
+// Row is one run's line in the tables.
 type Row struct {
 	Trace             string  `json:"trace"`
 	Data              string  `json:"data"` // published, repaired or made
@@ -117,15 +117,14 @@ type Row struct {
 	WorstFamily       string  `json:"worst_family"`
 	WorstFamilyDrop   float64 `json:"worst_family_drop"`
 	LPBoundAccuracy   float64 `json:"lp_bound_accuracy"`
-	// PastBound1s and PastBound10s are how much lower than the bound of its window the accuracy of any
-	// window is at most.
+	// PastBound1s and PastBound10s are the largest differences between a window's bound and its accuracy.
 	PastBound1s  float64 `json:"largest_drop_past_bound_1s"`
 	PastBound10s float64 `json:"largest_drop_past_bound_10s"`
 	PlanMS       float64 `json:"plan_ms"`
 	Plans        int     `json:"plans"`
 }
 
-// Result is a run: its row and what it is made of.
+// Result is a run: its row and its details.
 type Result struct {
 	Row
 	Measured *Measured
@@ -138,14 +137,14 @@ type Comparison struct {
 	Results []Result
 }
 
-// Compare runs policies one after another. progress, when not nil, is told of each.
+// Compare runs policies one after another. progress, unless nil, is called with each row.
 func Compare(ctx context.Context, s Setting, policies []scaling.Named, progress func(Row)) (*Comparison, error) {
 	w, err := s.World()
 	if err != nil {
 		return nil, err
 	}
 
-	// The bound depends on the demand only, so all policies share it.
+	// The bound depends only on the demand, so all policies share it.
 	c := &Comparison{Setting: s}
 	if c.Bounds, err = findBounds(ctx, w, s.counts(), int(s.Trace.Span()/time.Second)); err != nil {
 		return nil, err
@@ -164,9 +163,9 @@ func Compare(ctx context.Context, s Setting, policies []scaling.Named, progress 
 	return c, nil
 }
 
-// run runs one policy in a world of its own.
+// run runs one policy in its own world.
 func (c *Comparison) run(ctx context.Context, named scaling.Named) (Result, error) {
-	// Each policy has a World of its own: what is measured hangs on its World.
+	// Each policy needs its own World, which holds its measurements.
 	w, err := c.Setting.World()
 	if err != nil {
 		return Result{}, err
@@ -175,7 +174,7 @@ func (c *Comparison) run(ctx context.Context, named scaling.Named) (Result, erro
 	p := named.New(ctx, w, scaling.Settings{LoadTime: sched.Duration(c.Setting.LoadTime), Gap: c.Setting.Gap})
 	w.Run(p)
 
-	// A run goes on where a plan has failed; its numbers would not be the policy's.
+	// A run continues after a plan failed, but its numbers would not be the policy's.
 	report := p.Report()
 	if err := report.Err; err != nil {
 		return Result{}, err
@@ -200,7 +199,7 @@ func (c *Comparison) row(name string, m *Measured, report scaling.Report) Row {
 		Plans: report.Plans,
 	}
 
-	// A policy that never plans has no time of a plan.
+	// A policy that never plans has no planning time.
 	if report.Plans > 0 {
 		r.PlanMS = report.Elapsed.Seconds() * 1e3 / float64(report.Plans)
 	}
