@@ -11,18 +11,18 @@ import (
 	"downbeat.dev/core/arrivals"
 )
 
-// Shape is a demand over time, requests/s at a second.
+// Shape is a demand over time, in requests/s by second.
 type Shape struct {
 	Name string
 	Rate func(second int) float64
 }
 
-// madeSpan is how many seconds a made trace has, as the public ones.
+// madeSpan is the length of a generated trace in seconds, as in the public ones.
 const madeSpan = 291
 
-// Shapes are the shapes of traces that Make knows. Diurnal and bursty follow the public traces'
-// seconds (mean 259/s with a busiest second of 1,025; 604/s and 1,155), figure4 the numbers of the
-// paper's figure 4 (387/s and 1,474), whose trace is not public.
+// Shapes are the shapes of traces that Make generates. Diurnal and bursty follow the seconds of the public traces
+// (mean 259/s with a busiest second of 1,025; 604/s and 1,155). figure4 follows the numbers of the paper's figure 4
+// (387/s and 1,474), whose trace is not public.
 var Shapes = []Shape{
 	{"diurnal", func(s int) float64 { return diurnalRate(s) }},
 	{"bursty", func(s int) float64 {
@@ -34,7 +34,7 @@ var Shapes = []Shape{
 	{"figure4", func(s int) float64 { return 20 + 1.47*diurnalRate(s) }},
 }
 
-// diurnalRate has two peaks over a night's demand, and a spike every twelve seconds.
+// diurnalRate has two peaks above a night's demand, and a spike every twelve seconds.
 func diurnalRate(s int) float64 {
 	bell := func(at, wide float64) float64 { return math.Exp(-math.Pow((float64(s)-at)/wide, 2)) }
 	rate := 100 + 580*bell(90, 32) + 170*bell(238, 24)
@@ -44,7 +44,7 @@ func diurnalRate(s int) float64 {
 	return rate
 }
 
-// zipfOrder is the public traces' order of families by demand.
+// zipfOrder is the order of families by demand in the public traces.
 var zipfOrder = []string{"mobilenet", "efficientnet", "resnest", "bert", "yolo", "densenet", "resnet", "t5", "gpt2"}
 
 // FindShape returns the shape of a name.
@@ -59,8 +59,8 @@ func FindShape(name string) (Shape, error) {
 	return Shape{}, fmt.Errorf("%q: want %s", name, strings.Join(names, ", "))
 }
 
-// Make draws a trace of a shape: demand split over the public traces' families by Zipf's law with
-// exponent 1.001, Poisson within each second (Proteus §6.1.3). The same seed gives the same trace.
+// Make draws a trace of a shape. The demand is split over the families of the public traces by Zipf's law with
+// exponent 1.001, with Poisson arrivals within each second (Proteus §6.1.3). The same seed gives the same trace.
 func Make(shape Shape, seed uint64) *Trace {
 	t := &Trace{Name: fmt.Sprintf("%s-%d", shape.Name, seed), Families: slices.Sorted(slices.Values(zipfOrder))}
 
@@ -70,8 +70,7 @@ func Make(shape Shape, seed uint64) *Trace {
 	}
 	for f := range t.Families {
 		t.SLO = append(t.SLO, 300*time.Millisecond)
-		// Each family draws from a generator of its own, so that one family's demand does not move the others'
-		// arrivals.
+		// Each family has its own generator, so that one family's demand does not change the others' arrivals.
 		rng := rand.New(rand.NewPCG(seed, uint64(f)))
 		for second := range madeSpan {
 			rate := share[f] * shape.Rate(second)
@@ -84,7 +83,7 @@ func Make(shape Shape, seed uint64) *Trace {
 	return t
 }
 
-// MakeGaps draws a trace of constant demand, split as Make does, with renewal processes of the given gaps.
+// MakeGaps draws a trace of constant demand, split as in Make, with renewal processes of the given gaps.
 func MakeGaps(name string, gaps arrivals.Gaps, rate float64, span time.Duration, seed uint64) *Trace {
 	t := &Trace{Name: name, Families: slices.Sorted(slices.Values(zipfOrder))}
 
@@ -98,8 +97,8 @@ func MakeGaps(name string, gaps arrivals.Gaps, rate float64, span time.Duration,
 	return t
 }
 
-// madeFamily is how MakeZoo makes a family: the lightest and the heaviest variant's ℓ on a CPU, and how
-// much faster GPUs are.
+// madeFamily holds the parameters from which MakeZoo generates a family: ℓ of the lightest and the heaviest variant
+// on a CPU, and the speed-up of GPUs.
 type madeFamily struct {
 	name           string
 	light, heavy   float64 // ms at batch 1 on a CPU
@@ -114,19 +113,19 @@ var madeFamilies = []madeFamily{
 	{"resnet", 45, 270, 0.895, 5, 6, 0.3}, {"t5", 100, 770, 0.83, 3, 3, 0.9}, {"yolo", 37, 240, 0.70, 5, 9, 0.4},
 }
 
-// MakeZoo returns families of the public data's names with profiles of our own, for runs and tests that
-// may not hold that data: ℓ(b) = αb + β at sizes 1, 2, 4 and 8, from a few numbers per family.
+// MakeZoo returns families with the names of the public data and profiles of our own, for runs and tests without that
+// data: ℓ(b) = αb + β at sizes 1, 2, 4 and 8, from a few numbers per family.
 func MakeZoo() *Zoo {
 	z := &Zoo{Name: "made", Kinds: []string{"cpu", "1080ti", "v100"}}
 	for _, m := range madeFamilies {
 		f := Family{Name: m.name}
 		for i := range m.variants {
-			// Accuracy and latency grow from the lightest to the heaviest variant, accuracy ever more slowly.
+			// Accuracy and latency grow from the lightest to the heaviest variant; accuracy grows ever more slowly.
 			x := float64(i) / float64(m.variants-1)
 			cpu := m.light * math.Pow(m.heavy/m.light, x)
 			v := Variant{Name: fmt.Sprintf("%s-%d", m.name, i+1), Accuracy: 1 - (1-m.worst)*math.Pow(1-x, 1.5)}
 
-			// Light variants gain less from a GPU than heavy ones; CPUs gain little from batches.
+			// A GPU speeds light variants up less than heavy ones; a CPU gains little from batches.
 			fast := m.speedup * math.Pow(cpu/m.heavy, 0.4)
 			for _, kind := range []struct{ one, fixed float64 }{{cpu, m.batch * 0.1}, {cpu / fast * 1.3, m.batch}, {cpu / fast, m.batch}} {
 				v.Measured = append(v.Measured, linearLatency(kind.one, kind.fixed))
@@ -138,7 +137,7 @@ func MakeZoo() *Zoo {
 	return z
 }
 
-// linearLatency returns ℓ(1) = one ms, of which the share fixed is there at any size.
+// linearLatency returns ℓ with ℓ(1) = one ms, of which the share fixed does not grow with the size.
 func linearLatency(one, fixed float64) map[int]time.Duration {
 	out := make(map[int]time.Duration)
 	for _, b := range []int{1, 2, 4, 8} {

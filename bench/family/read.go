@@ -16,11 +16,11 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// Column is which latency of the table counts.
+// Column selects the latency column of the table.
 type Column string
 
-// The columns. The paper speaks of the mean, the public simulator reads the median; the public table
-// has means of minutes where a few trials failed.
+// The columns. The paper names the mean, the public simulator reads the median. In the public table some means are
+// minutes, because a few trials failed.
 const (
 	ColumnMedian Column = "50th_pct"
 	ColumnMean   Column = "avg_latency(ms)"
@@ -36,15 +36,15 @@ const (
 	variantsMax  = 1 << 6
 )
 
-// kindNames are the names that people use for the table's accelerators. The public table calls the
-// newer of its two GPUs "ampere" where the paper speaks of V100s.
+// kindNames are the common names of the table's accelerators. The public table calls the newer of its two GPUs
+// "ampere" where the paper has V100s.
 var kindNames = map[string]string{
 	"onnxruntime_cpu": "cpu", "onnxruntime_gpu_pascal": "1080ti", "onnxruntime_gpu_ampere": "v100",
 }
 
-// ReadZoo reads a directory as the public data of Proteus: aggregate_profiled.csv with a row per
-// (model, accelerator, batch size), and model_variants/FAMILY with lines `model,accuracy in percent`.
-// Kinds are in order of their names; errors name the file, the line and the field.
+// ReadZoo reads a directory in the form of Proteus's public data: aggregate_profiled.csv with a row per (model,
+// accelerator, batch size), and model_variants/FAMILY with lines `model,accuracy in percent`. Kinds are sorted by
+// name; errors name the file, the line and the field.
 func ReadZoo(dir fs.FS, column Column) (*Zoo, error) {
 	file, err := dir.Open(profilesFile)
 	if err != nil {
@@ -83,7 +83,7 @@ func ReadZoo(dir fs.FS, column Column) (*Zoo, error) {
 	return zoo, nil
 }
 
-// latencies are a table's rows: by model and kind, the latency of each size.
+// latencies are a table's rows: the latency of each size, by model and kind.
 type latencies map[string]map[string]map[int]time.Duration
 
 // kindNames returns the names of all kinds, sorted, cpu first.
@@ -97,7 +97,7 @@ func (t latencies) kindNames() []string {
 		}
 	}
 
-	// The CPU comes first: rules that speak of the slowest kind mean the first one.
+	// Put the CPU first: rules about the slowest kind use the first one.
 	slices.SortFunc(out, func(a, b string) int {
 		if (a == "cpu") != (b == "cpu") {
 			return map[bool]int{true: -1, false: 1}[a == "cpu"]
@@ -118,7 +118,7 @@ func readTable(r io.Reader, column Column) (latencies, error) {
 		return nil, err
 	}
 
-	// Columns are found by their names: published tables differ in order.
+	// Find columns by name: published tables differ in order.
 	at := make([]int, 0, 4)
 	for _, name := range []string{"Model", "Accel", "batchsize", string(column)} {
 		i := slices.Index(head, name)
@@ -153,7 +153,7 @@ func readTable(r io.Reader, column Column) (latencies, error) {
 	return out, nil
 }
 
-// addRow takes one row in.
+// addRow adds one row.
 func (t latencies) addRow(model, accel, size, latency, column string) error {
 	if model == "" {
 		return errors.New("field Model is empty")
@@ -183,7 +183,7 @@ func (t latencies) addRow(model, accel, size, latency, column string) error {
 		t[model][kind] = make(map[int]time.Duration)
 	}
 
-	// The public table has one model measured twice. The slower of two like measurements counts.
+	// The public table has one model measured twice. Use the slower of two equal measurements.
 	d := max(1, time.Duration(math.Round(ms*1e6)))
 	if before, twice := t[model][kind][b]; twice {
 		if math.Abs(float64(d-before)) > 0.1*float64(before) {
@@ -221,7 +221,7 @@ func readVariants(r io.Reader, table latencies, kinds []string) ([]Variant, erro
 			return nil, fmt.Errorf("line %d: more than %d variants", line, variantsMax)
 		}
 
-		// A percentage in the file is a share here.
+		// The file has a percentage, a Variant a share.
 		v := Variant{Name: name, Accuracy: accuracy / 100}
 		for _, kind := range kinds {
 			v.Measured = append(v.Measured, table[name][kind])

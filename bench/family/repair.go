@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// transformerSize is layers × hidden² of the BERT models whose published latencies do not differ, over
-// that of bert-base (12 layers of 768): the compute of a transformer follows it.
+// transformerSize is layers × hidden² of BERT models whose published latencies are equal, relative to bert-base (12
+// layers of 768): the compute of a transformer is proportional to it.
 var transformerSize = map[string]float64{
 	"prajjwal1/bert-tiny":   2 * 128 * 128 / (12.0 * 768 * 768),
 	"prajjwal1/bert-mini":   4 * 256 * 256 / (12.0 * 768 * 768),
@@ -14,17 +14,17 @@ var transformerSize = map[string]float64{
 	"prajjwal1/bert-medium": 8 * 512 * 512 / (12.0 * 768 * 768),
 }
 
-// Repair returns the zoo with three defects of the public data mended, as far as it has them:
+// Repair returns the zoo with three defects of the public data corrected, as far as it has them:
 //
 //   - yolov5s and yolov5m have each other's accuracy;
-//   - the four ResNeSts take the same time on the 1080 Ti: there the smallest keeps it, and the others
-//     are slower by the factors measured on the newer GPU;
-//   - BERT tiny to medium take the same time everywhere: each takes at least its share, by layers ×
-//     hidden², of bert-base.
+//   - the four ResNeSts take the same time on the 1080 Ti: there the smallest keeps it, and the others become slower by
+//     the factors measured on the newer GPU;
+//   - BERT tiny to medium take the same time everywhere: each takes at least its share, by layers × hidden², of
+//     bert-base.
 //
-// With these defects accuracy is free where it is not.
+// With these defects, accuracy costs nothing where it should.
 func (z *Zoo) Repair() *Zoo {
-	// The measurements are copied: the zoo as published stays what it is.
+	// Copy the measurements, so that the published zoo stays unchanged.
 	out := &Zoo{Name: "repaired", Kinds: z.Kinds}
 	for _, f := range z.Families {
 		mended := Family{Name: f.Name}
@@ -53,7 +53,7 @@ func (v *Variant) cloneVariant() Variant {
 	return c
 }
 
-// findVariant finds a variant by name; nil: the zoo has none.
+// findVariant returns a variant by name, or nil.
 func (z *Zoo) findVariant(name string) *Variant {
 	for f := range z.Families {
 		for i := range z.Families[f].Variants {
@@ -68,7 +68,7 @@ func (z *Zoo) findVariant(name string) *Variant {
 func (z *Zoo) swapYOLO() {
 	s, m := z.findVariant("yolov5s"), z.findVariant("yolov5m")
 
-	// A zoo in which the larger is the better one already has been mended, or has other numbers.
+	// If the larger model is already the better one, the zoo is corrected or has other numbers.
 	if s != nil && m != nil && s.Accuracy > m.Accuracy {
 		s.Accuracy, m.Accuracy = m.Accuracy, s.Accuracy
 	}
@@ -87,12 +87,12 @@ func (z *Zoo) spreadResNeSt() {
 			continue
 		}
 		for size, base := range least.Measured[old] {
-			// The four stand in the same proportion on both GPUs, as far as anybody has measured.
+			// Assume the same proportion between the four on both GPUs, which is the only measurement.
 			if least.Measured[newer][size] > 0 && v.Measured[newer][size] > 0 {
 				factor := float64(v.Measured[newer][size]) / float64(least.Measured[newer][size])
 				v.Measured[old][size] = time.Duration(float64(base) * factor)
 			} else {
-				delete(v.Measured[old], size) // nothing says how much slower this size is
+				delete(v.Measured[old], size) // no measurement says how much slower this size is
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (z *Zoo) spreadBERT() {
 			continue
 		}
 
-		// The published time stays where it is the longer one.
+		// Keep the published time where it is longer.
 		for kind := range v.Measured {
 			for size, d := range v.Measured[kind] {
 				v.Measured[kind][size] = max(d, time.Duration(share*float64(base.Measured[kind][size])))

@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/core/arrivals"
 )
 
-// The limits of a trace: its requests, and its length.
+// Limits of a trace: its requests and its length.
 const (
 	requestsMax = 1 << 24
 	traceMax    = 24 * time.Hour
@@ -24,11 +24,11 @@ const (
 type Trace struct {
 	Name     string
 	Families []string
-	SLO      []time.Duration    // by family, as its lines say
+	SLO      []time.Duration    // by family, from its lines
 	Arrivals []arrivals.Arrival // in order of time; Model is the index in Families
 }
 
-// Span returns the whole seconds that hold all arrivals.
+// Span returns the number of whole seconds that contain all arrivals.
 func (t *Trace) Span() time.Duration {
 	if len(t.Arrivals) == 0 {
 		return 0
@@ -37,8 +37,8 @@ func (t *Trace) Span() time.Duration {
 	return last.Truncate(time.Second) + time.Second
 }
 
-// ReadTrace reads a directory with a file FAMILY.txt per family; a line is one request,
-// `arrival_ms,1,slo_ms`, in order of arrival. Errors name the file, the line and the field.
+// ReadTrace reads a directory with a file FAMILY.txt per family. Each line is one request, `arrival_ms,1,slo_ms`, in
+// order of arrival. Errors name the file, the line and the field.
 func ReadTrace(dir fs.FS, name string) (*Trace, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil {
@@ -72,7 +72,7 @@ func ReadTrace(dir fs.FS, name string) (*Trace, error) {
 	return t, nil
 }
 
-// sortArrivals puts arrivals in order of time, those of one moment in order of families.
+// sortArrivals sorts arrivals by time, and equal times by family.
 func (t *Trace) sortArrivals() {
 	slices.SortStableFunc(t.Arrivals, func(a, b arrivals.Arrival) int {
 		switch {
@@ -81,7 +81,7 @@ func (t *Trace) sortArrivals() {
 		case a.At > b.At:
 			return 1
 		}
-		// One order for equal moments: the simulator's result hangs on it.
+		// Equal times need a fixed order: the simulator's result depends on it.
 		return int(a.Model - b.Model)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Zoo is a set of families and the kinds of devices that their variants were measured on.
+// Zoo is a set of families and the kinds of devices on which their variants were measured.
 type Zoo struct {
 	Name     string
 	Kinds    []string
@@ -26,13 +26,13 @@ type Family struct {
 type Variant struct {
 	Name     string
 	Accuracy float64 // 0 to 1, relative to the family's best
-	// Measured holds, by kind, the latency of every batch size measured; nil: not on this kind.
+	// Measured holds, by kind, the latency of every measured batch size; nil: not measured on this kind.
 	Measured []map[int]time.Duration
 }
 
-// Profile returns ℓ(1)…ℓ(n) of a variant on a kind, n the largest size measured up to sizeMax; nil
-// when nothing was. A batch of b is padded to the measured size ≥ b that takes least, so that ℓ never
-// decreases although measurements do.
+// Profile returns ℓ(1)…ℓ(n) of a variant on a kind, where n is the largest measured size up to sizeMax; nil if none
+// was measured. A batch of b is padded to the fastest measured size ≥ b, so that ℓ never decreases although
+// measurements do.
 func (v *Variant) Profile(kind, sizeMax int) (*profile.Profile, error) {
 	measured := v.Measured[kind]
 	last := 0
@@ -47,7 +47,7 @@ func (v *Variant) Profile(kind, sizeMax int) (*profile.Profile, error) {
 
 	table := make([]time.Duration, last)
 	best := measured[last]
-	// From the largest size down, best is the least latency of any size that holds b requests.
+	// From the largest size down, best is the smallest latency of any size that holds b requests.
 	for b := last; b >= 1; b-- {
 		if d, ok := measured[b]; ok {
 			best = min(best, d)
@@ -57,18 +57,18 @@ func (v *Variant) Profile(kind, sizeMax int) (*profile.Profile, error) {
 	return profile.New(table)
 }
 
-// Rule says what an SLO of scale 1 is.
+// Rule defines the SLO at scale 1.
 type Rule string
 
 // The rules. The paper's text and its public simulator disagree.
 const (
-	// RuleArtifact is the public simulator's table of SLOs, 35 to 300 ms by family; families that it
-	// does not know follow RuleCPU.
+	// RuleArtifact is the public simulator's table of SLOs, 35 to 300 ms by family. Families that the table lacks
+	// follow RuleCPU.
 	RuleArtifact Rule = "artifact"
-	// RuleCPU is the paper's text (§6.1.2): the fastest variant on the slowest kind, the first one, at
+	// RuleCPU is the paper's text (§6.1.2): the latency of the fastest variant on the slowest kind, the first one, at
 	// batch 1.
 	RuleCPU Rule = "cpu"
-	// RuleTrace is half of what the trace's lines say (300 ms in the public ones), so that scale 2 is it.
+	// RuleTrace is half of the SLO in the trace's lines (300 ms in the public ones), so that scale 2 gives that SLO.
 	RuleTrace Rule = "trace"
 )
 
@@ -81,7 +81,7 @@ var artifactSLO = map[string]int{
 	"resnest": 100, "resnet": 75, "t5": 300, "yolo": 50,
 }
 
-// SLO returns a family's SLO at a scale. traceSLO is what the trace's lines say.
+// SLO returns a family's SLO at a scale. traceSLO is the SLO in the trace's lines.
 func (z *Zoo) SLO(f int, rule Rule, scale float64, traceSLO time.Duration) (time.Duration, error) {
 	base := time.Duration(0)
 	switch rule {
@@ -91,7 +91,7 @@ func (z *Zoo) SLO(f int, rule Rule, scale float64, traceSLO time.Duration) (time
 		base = time.Duration(artifactSLO[z.Families[f].Name]) * time.Millisecond
 	}
 
-	// A family that the rule does not know falls back to the paper's text.
+	// A family without a table entry follows the paper's text.
 	if base == 0 {
 		base = z.fastestLatency(f)
 	}
@@ -101,7 +101,7 @@ func (z *Zoo) SLO(f int, rule Rule, scale float64, traceSLO time.Duration) (time
 	return time.Duration(float64(base) * scale), nil
 }
 
-// fastestLatency returns the least latency at batch 1 on the first kind; 0: none was measured.
+// fastestLatency returns the smallest latency at batch 1 on the first kind; 0 if none was measured.
 func (z *Zoo) fastestLatency(f int) time.Duration {
 	best := time.Duration(0)
 	for _, v := range z.Families[f].Variants {
@@ -112,13 +112,13 @@ func (z *Zoo) fastestLatency(f int) time.Duration {
 	return best
 }
 
-// Devices says how many devices of one of the zoo's kinds there are.
+// Devices is a number of devices of one of the zoo's kinds.
 type Devices struct {
 	Kind  int
 	Count int
 }
 
-// Select returns the zoo with the families of the given names, in their order.
+// Select returns the zoo with only the named families, in the order of the names.
 func (z *Zoo) Select(names []string) (*Zoo, error) {
 	out := &Zoo{Name: z.Name, Kinds: z.Kinds}
 	for _, name := range names {
@@ -131,9 +131,8 @@ func (z *Zoo) Select(names []string) (*Zoo, error) {
 	return out, nil
 }
 
-// Models returns the zoo's families as a simulated world serves them, with SLOs by rule, scale and
-// the trace's own; batches hold sizeMax requests at most. Devices' kinds are renumbered to their place
-// in kinds.
+// Models returns the zoo's families as models of a simulated world, with SLOs by rule, scale and the trace's own;
+// batches hold at most sizeMax requests. Kinds are renumbered to their position in kinds.
 func (z *Zoo) Models(kinds []int, rule Rule, scale float64, traceSLO []time.Duration, sizeMax int) ([]sim.Model, error) {
 	var out []sim.Model
 	for f := range z.Families {
