@@ -15,7 +15,7 @@ const claimsFile = "claims.csv"
 
 var claimsHeader = []string{"figure", "what", "published", "ours", "verdict", "why"}
 
-// ReadClaims returns the claims of a directory by figure; none where no figure has been written.
+// ReadClaims returns the claims of a directory by figure; none if no figure has been written.
 func ReadClaims(dir string) (map[string][]Claim, error) {
 	f, err := os.Open(filepath.Join(dir, claimsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +43,7 @@ func ReadClaims(dir string) (map[string][]Claim, error) {
 	return claims, nil
 }
 
-// replaceClaims writes a directory's claims anew, those of one figure changed.
+// replaceClaims rewrites a directory's claims with those of one figure replaced.
 func replaceClaims(dir, id string, claims []Claim) error {
 	all, err := ReadClaims(dir)
 	if err != nil {
@@ -51,7 +51,7 @@ func replaceClaims(dir, id string, claims []Claim) error {
 	}
 	all[id] = claims
 
-	// The file is written in one order, so that a change of one figure shows as that alone.
+	// Write the figures in a fixed order, so that a change of one figure changes only its lines.
 	var figures []string
 	for f := range all {
 		figures = append(figures, f)
@@ -69,6 +69,6 @@ func replaceClaims(dir, id string, claims []Claim) error {
 
 // compareIDs sorts f2 before f10.
 func compareIDs(a, b string) int {
-	// Shorter ids first puts f2 before f10 without taking numbers apart.
+	// Shorter ids first puts f2 before f10 without parsing numbers.
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }

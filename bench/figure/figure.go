@@ -1,5 +1,5 @@
-// Package figure writes figures of papers: the numbers as CSV, the picture as SVG, what the paper says beside what
-// was found, and the page that lists them all. It measures nothing.
+// Package figure writes figures of papers: the numbers as CSV, the picture as SVG, the paper's claims beside our
+// results, and the page that lists all figures. It measures nothing.
 package figure
 
 import (
@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/bench/chart"
 )
 
-// Drawing is a figure's numbers, under a header, its picture, and what it says of the paper's claims.
+// Drawing is a figure: its numbers under a header, its picture, and its claims.
 type Drawing struct {
 	Header  []string
 	Records [][]string
@@ -26,21 +26,21 @@ type Drawing struct {
 type Claim struct {
 	What, Published, Ours string
 	Verdict               Verdict
-	Why                   string // of anything but Holds; may be empty
+	Why                   string // reason for any verdict other than Holds; may be empty
 }
 
-// Verdict says whether a published result was found again.
+// Verdict says whether a published result was reproduced.
 type Verdict string
 
 // The verdicts.
 const (
 	Holds    Verdict = "holds"
 	Differs  Verdict = "differs"
-	Beside   Verdict = "beside"    // ours has other inputs: it stands beside the paper's, and neither proves nor refutes it
+	Beside   Verdict = "beside"    // ours has other inputs and is only shown beside the paper's: it neither confirms nor refutes it
 	NoNumber Verdict = "no number" // the paper prints none, only a direction or a curve
 )
 
-// Judge is Holds or Differs.
+// Judge returns Holds or Differs.
 func Judge(holds bool) Verdict {
 	if holds {
 		return Holds
@@ -48,7 +48,7 @@ func Judge(holds bool) Verdict {
 	return Differs
 }
 
-// Add appends a record; floats keep six digits behind the point.
+// Add appends a record; floats keep six decimals.
 func (d *Drawing) Add(fields ...any) {
 	var record []string
 	for _, f := range fields {
@@ -61,14 +61,15 @@ func (d *Drawing) Add(fields ...any) {
 	d.Records = append(d.Records, record)
 }
 
-// Number prints a number with six digits behind the point at most.
+// Number prints a number with at most six decimals.
 func Number(x float64) string {
-	// Rounded first, so that the last digits of a sum do not fill a CSV.
+	// Round first, so that the last digits of a sum do not fill a CSV.
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', 6, 64), 64)
 	return strconv.FormatFloat(rounded, 'g', -1, 64)
 }
 
-// judged returns the claims without the reasons of those that hold: a figure states its reason before it is judged.
+// judged returns the claims without the reasons of those that hold: a figure states its reason before the verdict is
+// known.
 func (d *Drawing) judged() []Claim {
 	out := slices.Clone(d.Claims)
 	for i := range out {
@@ -79,8 +80,8 @@ func (d *Drawing) judged() []Claim {
 	return out
 }
 
-// Write writes DIR/ID.csv, DIR/ID.svg where there are panels, and puts the claims into DIR/claims.csv in place of
-// those that the figure had there. It makes the directory.
+// Write writes DIR/ID.csv, DIR/ID.svg if there are panels, and replaces the figure's claims in DIR/claims.csv. It
+// creates the directory.
 func (d *Drawing) Write(dir, id string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Find returns the figure of an ID, in whatever case that is written. The error of another one lists all that there are.
+// Find returns the figure with an ID, ignoring case. The error for an unknown ID lists all IDs.
 func Find[F any](all []F, idOf func(F) string, id string) (found F, err error) {
 	var ids []string
 	for _, f := range all {

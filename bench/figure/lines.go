@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// WriteLines writes one JSON object per line, as programs that read results want them.
+// WriteLines writes one JSON object per line.
 func WriteLines[R any](w io.Writer, rows ...R) error {
 	e := json.NewEncoder(w)
 	for _, r := range rows {

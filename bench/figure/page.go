@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Entry is one figure of a paper in the page that lists them.
+// Entry is one figure of a paper on the page that lists all figures.
 type Entry struct {
 	ID, Title string
-	// Command makes the figure; Dir is where it lies, from the root of the repository.
+	// Command makes the figure; Dir is its directory, from the root of the repository.
 	Command, Dir string
-	// Where says what the figure runs in: virtual time, processes on this host, hardware.
+	// Where says where the figure is measured: virtual time, processes on this host, hardware.
 	Where string
 }
 
-// Paper is what a page has of one paper.
+// Paper is one paper's section of the page.
 type Paper struct {
 	Name, Title string
 	Entries     []Entry
-	Notes       []string // what cannot be had, or must be known of the paper, one sentence each
+	Notes       []string // inputs that are unavailable, or facts about the paper, one sentence each
 }
 
-// WritePage lists the figures of papers with their claims, which it reads from below root. Figures that have not
-// been made are listed with their command alone.
+// WritePage lists the figures of papers with their claims, which it reads from below root. Figures that have not been
+// made are listed with their command only.
 func WritePage(w io.Writer, root string, papers []Paper) error {
 	var b strings.Builder
 	b.WriteString("# Figures of the papers\n\nMade by `downbeat bench figures`, which runs all that run in virtual time and writes this page. One command makes one CSV and one picture; what the\n" +
@@ -45,7 +45,7 @@ func writePaper(b *strings.Builder, root string, p Paper) error {
 		fmt.Fprintf(b, "| %s | %s | %s | `%s` | %s |\n", e.ID, e.Title, e.Where, e.Command, links(root, e))
 	}
 
-	// A directory has one file of claims, read once.
+	// A directory has one file of claims, which is read once.
 	claims := map[string]map[string][]Claim{}
 	fmt.Fprintf(b, "\n| figure | claim | published | ours | |\n|---|---|---|---|---|\n")
 	for _, e := range p.Entries {
@@ -74,7 +74,7 @@ func writePaper(b *strings.Builder, root string, p Paper) error {
 	return nil
 }
 
-// links names the files that are there, as seen from docs.
+// links returns links to the existing files, relative to docs.
 func links(root string, e Entry) string {
 	var out []string
 	for _, name := range []string{e.ID + ".csv", e.ID + ".svg"} {
@@ -83,7 +83,7 @@ func links(root string, e Entry) string {
 		}
 	}
 
-	// A figure that was never made is listed with its command, not with broken links.
+	// A figure that was never made has no links.
 	if len(out) == 0 {
 		return "not made"
 	}
