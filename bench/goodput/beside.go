@@ -10,12 +10,11 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// besideRates are the offered loads of Beside: the last is near the highest that deferring holds.
+// besideRates are the offered loads of Beside; the last is near the highest load that deferred batching sustains.
 var besideRates = []float64{3000, 4000, 5000, 5400}
 
-// Beside serves ResNet50 (Symphony, table 4: 8 GPUs, 25 ms) in virtual time at four loads, once
-// deferring batches as Downbeat does and once dispatching eagerly, and prints one table. It takes
-// a few seconds of one core at most.
+// Beside serves ResNet50 (Symphony, table 4: 8 GPUs, 25 ms) in virtual time at four loads, with Downbeat's deferred
+// batching and with eager dispatch, and prints one table. It takes at most a few seconds of one core.
 func Beside(ctx context.Context, w io.Writer) error {
 	o := DefaultOptions()
 	o.Seeds, o.Span = 1, 20e9
@@ -73,7 +72,7 @@ func (s *Sum) Good(o Options) float64 {
 	return float64(n) / (o.Span.Seconds() * float64(o.Seeds))
 }
 
-// Count returns how many requests there were, and how many of them were not served in time.
+// Count returns the number of requests, and of those that were not served in time.
 func (s *Sum) Count() (total, bad int) {
 	for m := range s.Total {
 		total += s.Total[m]

@@ -9,20 +9,19 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Bound returns a rate in requests/s that no schedule exceeds on these arrivals, not even one that
-// knows them all. It relaxes the problem: a batch need only be feasible by itself (its last
-// request has arrived, its inputs are there and it finishes before its first deadline on a GPU
-// that waits for it), and of the GPUs only the total time counts: all batches together take no
-// more than GPUs × (span + longest SLO). Each model may drop BadMax of its requests; dropping at
-// price μ instead of counting drops keeps it a bound for any μ ≥ 0 (Lagrange), so the best of a few
-// is taken. Under bursts the bound is loose, because GPUs that idle between bursts count.
+// Bound returns a rate in requests/s that no schedule exceeds on these arrivals, even if it knows them all in
+// advance. It relaxes the problem. A batch need only be feasible by itself: its last request has arrived, its inputs
+// are there, and it finishes before its first deadline on a GPU that waits for it. Of the GPUs only the total time is
+// limited: all batches together take at most GPUs × (span + longest SLO). Each model may drop BadMax of its requests.
+// Drops have a price μ instead of a limit, which keeps it a bound for any μ ≥ 0 (Lagrange), so the best of a few
+// prices is used. Under bursts the bound is loose, because it counts GPUs that idle between bursts.
 //
-// Batches of consecutive requests lose nothing: where a request inside a batch is dropped, dropping
-// the batch's first instead leaves as many and less to wait for. Profiles must be linear.
+// Batches of consecutive requests are sufficient: if a request inside a batch is dropped, dropping the batch's first
+// request instead drops as many and waits less. Profiles must be linear.
 func (w *Workload) Bound() float64 {
 	b := newBound(w)
 	lo, hi := 0.0, w.Capacity()*1.02
-	// A rate that fits is looked for from the top down, in steps that double.
+	// Search a feasible rate from the top down, in steps that double.
 	for step := 0.12; lo == 0; step *= 2 {
 		if mid := hi * (1 - min(step, 0.9)); b.fitsRate(mid) {
 			lo = mid
@@ -41,7 +40,7 @@ func (w *Workload) Bound() float64 {
 	return hi
 }
 
-// boundPrecision is how far above the relaxed problem's highest rate the bound may be, relative.
+// boundPrecision is the relative error of the bound above the relaxed problem's highest rate.
 const boundPrecision = 0.0005
 
 type bound struct {
@@ -58,8 +57,8 @@ func newBound(w *Workload) *bound {
 
 	most := w.Capacity() * 1.02
 
-	// Arrivals at another rate are the same ones, stretched: drawn once for the highest rate, kept for a rate
-	// of one.
+	// Arrivals at another rate are the same ones, scaled: draw them once for the highest rate, and keep them for a
+	// rate of one.
 	for i, u := range w.units {
 		for _, a := range u.At(most, w.o.Span, nil) {
 			b.at[a.Model][i] = append(b.at[a.Model][i], float64(a.At)/1e9*most)
@@ -68,7 +67,7 @@ func newBound(w *Workload) *bound {
 	return b
 }
 
-// fitsRate says whether the relaxed problem has a solution at a rate.
+// fitsRate reports whether the relaxed problem has a solution at a rate.
 func (b *bound) fitsRate(rate float64) bool {
 	span := b.w.o.Span.Seconds()
 	slo := 0.0
@@ -82,7 +81,7 @@ func (b *bound) fitsRate(rate float64) bool {
 	}
 	close(turn)
 
-	// Models are independent of each other in the relaxed problem, so each core takes one after another.
+	// Models are independent in the relaxed problem, so the cores share them.
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for m := range turn {
@@ -102,7 +101,7 @@ func (b *bound) fitsRate(rate float64) bool {
 	return sum <= float64(b.w.GPUs)*(span+slo)*float64(len(b.w.units))
 }
 
-// leastCost is a lower bound on the GPU seconds that a model takes at a rate, all seeds together.
+// leastCost returns a lower bound of the GPU seconds that a model takes at a rate, over all seeds.
 func (b *bound) leastCost(m int, rate, span float64) float64 {
 	total := 0
 	for _, at := range b.at[m] {
@@ -112,7 +111,7 @@ func (b *bound) leastCost(m int, rate, span float64) float64 {
 	spare := int(float64(total) * b.w.o.BadMax)
 	e := b.w.Models[m]
 
-	// The best price of a drop moves little from one rate to the next: a narrow search near the last one does.
+	// The best price changes little from one rate to the next, so a narrow search near the last one suffices.
 	lo, hi, steps := 0.0, (e.Alpha + e.Beta).Seconds(), 8
 	if b.mu[m] > 0 {
 		lo, hi, steps = b.mu[m]*0.8, min(hi, b.mu[m]*1.25), 3
@@ -127,12 +126,12 @@ func (b *bound) leastCost(m int, rate, span float64) float64 {
 			sum, dropped = sum+f, dropped+d
 		}
 
-		// Every price gives a valid bound; the highest of them is the tightest.
+		// Every price gives a valid bound; the highest is the tightest.
 		if v := sum - mu*float64(spare); v > best {
 			best, b.mu[m] = v, mu
 		}
 
-		// More drops than allowed: dropping must cost more.
+		// Too many drops: raise the price.
 		if dropped > spare {
 			lo = mu
 		} else {
@@ -142,9 +141,9 @@ func (b *bound) leastCost(m int, rate, span float64) float64 {
 	return best
 }
 
-// cheapestAt is the least of GPU seconds + mu·drops over all ways to cut one seed's requests of a
-// model into batches. f(i) = min(f(i−1) + mu, min over feasible j of f(j) + ℓ(i−j)); ℓ is linear,
-// so the inner minimum is a sliding window's over f(j) − α·j.
+// cheapestAt returns the minimum of GPU seconds + mu·drops over all ways to divide one seed's requests of a model
+// into batches. f(i) = min(f(i−1) + mu, min over feasible j of f(j) + ℓ(i−j)); ℓ is linear, so the inner minimum is a
+// sliding-window minimum of f(j) − α·j.
 func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost float64, drops int) {
 	e := b.w.Models[m]
 	alpha, beta, slo := e.Alpha.Seconds(), e.Beta.Seconds(), e.SLO.Seconds()
@@ -164,13 +163,13 @@ func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost fl
 			break
 		}
 
-		// The deque holds where a batch that ends here may begin, cheapest first.
+		// The deque holds the possible starts of a batch that ends here, cheapest first.
 		g := f - alpha*float64(i)
 		for tail > head && ring[(tail-1)&mask].g >= g {
 			tail--
 		}
 
-		// Batches that begin before first are too late for the request that they begin with.
+		// Batches that begin before first are too late for their first request.
 		for first <= i && now-at[first]*period+(alpha+data)*float64(i+1-first) > slack {
 			first++
 		}
@@ -178,7 +177,7 @@ func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost fl
 			head++
 		}
 
-		// Either this request is dropped at the price mu …
+		// Either drop this request at the price mu …
 		f += mu
 		d++
 
@@ -188,7 +187,7 @@ func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost fl
 		ring[tail&mask] = cut{i, d - 1, g}
 		tail++
 
-		// … or it ends the cheapest batch that can still hold it.
+		// … or end the cheapest batch that can still hold it.
 		c := &ring[head&mask]
 		if v := c.g + alpha*float64(i+1) + beta; v < f {
 			f, d = v, c.drops
@@ -197,7 +196,7 @@ func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost fl
 	return f, d
 }
 
-// cut is a place between batches: before request j, at cost g + α·j and so many drops.
+// cut is a boundary between batches: before request j, at cost g + α·j with this many drops.
 type cut struct {
 	j, drops int
 	g        float64

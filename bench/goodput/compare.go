@@ -11,14 +11,14 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Row is one policy in one setting. Its JSON form is one line of `-o json`.
+// Row is the result of one policy in one setting. Its JSON form is one line of `-o json`.
 type Row struct {
 	Setting   string   `json:"setting"`
 	Policy    string   `json:"policy"`
 	Goodput   float64  `json:"goodput_rps"`
 	BadPct    float64  `json:"bad_pct"` // of the worst model, at the goodput
 	Bound     float64  `json:"bound_rps"`
-	Published *float64 `json:"published_rps"` // Symphony's paper on this system; null: not printed
+	Published *float64 `json:"published_rps"` // Symphony's own number in the paper; null: not printed
 	Seeds     int      `json:"seeds"`
 	SeedBase  uint64   `json:"seed_base,omitempty"` // the seeds are this + 1 … this + Seeds
 	SpanS     float64  `json:"span_s"`
@@ -35,8 +35,8 @@ type Row struct {
 	delays []float64 // queueing delay in ms at 0, 1, … 100 %
 }
 
-// QueueingMS returns the percentiles 0 to 100 of the time from arrival to start in ms, where the setting asks for
-// details and r comes from Compare; else nil.
+// QueueingMS returns percentiles 0 to 100 of the time from arrival to start, in ms. It returns nil unless the setting
+// asks for details and r comes from Compare.
 func (r Row) QueueingMS() []float64 { return r.delays }
 
 // Point is a policy at a multiple of its goodput.
@@ -48,8 +48,7 @@ type Point struct {
 	Busy    float64 `json:"busy"`
 }
 
-// Policies returns the policies that a comma-separated list names: "all", names, or the part of a
-// name before a dash.
+// Policies returns the policies in a comma-separated list: "all", names, or the part of a name before a dash.
 func Policies(list string) ([]Policy, error) {
 	every := policy.All()
 	var names []string
@@ -62,7 +61,7 @@ func Policies(list string) ([]Policy, error) {
 		name = strings.TrimSpace(name)
 		hit := false
 		for _, p := range every {
-			// A name that is a policy's own does not stand for the family of the same prefix as well.
+			// A policy's exact name does not also select the policies with that prefix.
 			if name == "all" || p.Name == name || strings.HasPrefix(p.Name, name+"-") && !isExact(names, name) {
 				hit = true
 				out = append(out, Policy{p.Name, p.New})
@@ -85,9 +84,8 @@ func isExact(names []string, name string) bool {
 	return false
 }
 
-// Compare finds every policy's goodput in every setting, tells progress of each row as it is
-// found, and returns them in order. Rows of an earlier run that was like this one are taken from done
-// and not told of. It ends early with ctx's error.
+// Compare finds every policy's goodput in every setting, calls progress for each row, and returns the rows in order.
+// It takes rows from done, an earlier run with equal options, without calling progress. It stops with ctx's error.
 func Compare(ctx context.Context, settings []Setting, policies []Policy, o Options, done []Row, progress func(Row)) ([]Row, error) {
 	var rows []Row
 	for _, s := range settings {
@@ -96,7 +94,7 @@ func Compare(ctx context.Context, settings []Setting, policies []Policy, o Optio
 			continue
 		}
 
-		// The longest workload is the one at the highest load of a sweep.
+		// The longest workload is that of the highest load of a sweep.
 		most := s.Capacity() * 1.05
 		for _, l := range s.Loads {
 			most = max(most, s.Capacity()*1.05*l)
@@ -131,7 +129,7 @@ func rowsOf(done []Row, s Setting, policies []Policy, o Options) []Row {
 	var out []Row
 	for _, p := range policies {
 		want := newRow(s, p, o)
-		// Everything that changes a result is compared; a row of other options is measured again.
+		// Compare everything that changes a result; measure a row with other options again.
 		for _, r := range done {
 			if r.Setting == want.Setting && r.Policy == want.Policy && r.Seeds == want.Seeds && r.SeedBase == want.SeedBase &&
 				r.SpanS == want.SpanS && r.Rates == want.Rates && r.CtrlUS == want.CtrlUS && r.DataUS == want.DataUS {
@@ -143,7 +141,7 @@ func rowsOf(done []Row, s Setting, policies []Policy, o Options) []Row {
 	return out
 }
 
-// newRow says what is measured and how.
+// newRow returns a row with the parameters of its measurement.
 func newRow(s Setting, p Policy, o Options) Row {
 	r := Row{Setting: s.Name, Policy: p.Name, Seeds: o.Seeds, SeedBase: o.SeedBase, SpanS: o.Span.Seconds(), Rates: "estimated",
 		CtrlUS: float64(o.Ctrl+s.Ctrl) / 1e3, DataUS: float64(o.Data) / 1e3}
@@ -157,7 +155,7 @@ func newRow(s Setting, p Policy, o Options) Row {
 func (w *Workload) measureRow(p Policy) Row {
 	r := newRow(w.Setting, p, w.o)
 
-	// Published numbers are of the paper's system, whatever its policy is called here.
+	// A published number is the paper's system's, whatever the policy is called here.
 	family, _, _ := strings.Cut(p.Name, "-")
 	if family == "downbeat" {
 		family = "symphony"
@@ -167,13 +165,13 @@ func (w *Workload) measureRow(p Policy) Row {
 		r.Published = &v
 	}
 
-	// A guess near what good policies reach shortens the search.
+	// A guess near the goodput of good policies shortens the search.
 	r.Goodput = w.Search(p, w.Capacity()*0.9)
 	if r.Goodput <= 0 {
 		return r
 	}
 
-	// The goodput is known; one more run there gives what the table shows beside it.
+	// Run once more at the goodput for the other columns of the table.
 	sum := w.Run(p, r.Goodput)
 	worst, _ := sum.BadShare()
 	r.BadPct, r.Busy, r.Batch, r.sizes = 100*worst, sum.Busy, sum.BatchMean(), sum.SizeSum
@@ -195,7 +193,7 @@ func (w *Workload) sweepLoads(p Policy, r *Row) {
 		best = max(best, pt.Good)
 		r.Points = append(r.Points, pt)
 
-		// Below its goodput a scheduler is to keep GPUs busy in proportion to the load …
+		// Below its goodput, a scheduler should keep GPUs busy in proportion to the load …
 		if l <= 1 {
 			gap := math.Abs(pt.Busy - l)
 			if r.BusyGap == nil || gap > *r.BusyGap {
@@ -204,15 +202,15 @@ func (w *Workload) sweepLoads(p Policy, r *Row) {
 		}
 	}
 
-	// … and beyond it to lose nothing of it.
+	// … and beyond it, it should not lose goodput.
 	if n := len(r.Points); n > 0 && r.Points[n-1].Load > 1 {
 		top := r.Points[n-1].Good / best
 		r.FlatTop = &top
 	}
 }
 
-// delayPercentiles returns the percentiles 0…100 of the time from arrival to the start of the batch, in ms,
-// of the requests that ran.
+// delayPercentiles returns percentiles 0…100 of the time from arrival to the start of the batch, in ms, over the
+// requests that ran.
 func (w *Workload) delayPercentiles(p Policy, rate float64) []float64 {
 	var all []float64
 	for i := range w.units {

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/bench/chart"
 )
 
-// drawGoodput shows every policy's goodput as a share of the setting's bound.
+// drawGoodput draws every policy's goodput as a share of the setting's bound.
 func drawGoodput(w io.Writer, rows []Row) error {
 	const left, wide, top, high = 210, 900, 58, 19
 	color := make(map[string]string)
@@ -48,7 +48,7 @@ func drawGoodput(w io.Writer, rows []Row) error {
 		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text><line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#f0f0f0"/>`, left-8, y(s)+4, chart.Escape(s), left, wide-30, y(s), y(s))
 	}
 
-	// Ours is drawn last, over the others.
+	// Draw ours last, above the others.
 	for i := range rows {
 		r := rows[len(rows)-1-i]
 		if r.Bound <= 0 {
@@ -73,7 +73,7 @@ func drawGoodput(w io.Writer, rows []Row) error {
 	return chart.Finish(w, &b)
 }
 
-// bySetting makes one panel per setting that has a line in it.
+// bySetting makes one panel per setting with a line in it.
 func bySetting(rows []Row, base chart.Panel, curve func(Row) (chart.Line, bool)) []chart.Panel {
 	var out []chart.Panel
 	at := make(map[string]int)
@@ -142,7 +142,7 @@ func drawSweep(w io.Writer, rows []Row) error {
 			ideal.X, ideal.Y = []float64{0, 1, 2}, []float64{0, 1, 1}
 		}
 
-		// Settings follow each other in the rows, so only the last panel can be theirs.
+		// Rows of a setting are consecutive, so only the last panel can be theirs.
 		k := len(out) - 1
 		if k < 0 || out[k].Title != p.Title {
 			p.Lines = append(p.Lines, ideal)
@@ -175,7 +175,7 @@ func drawGPUs(w io.Writer, rows []Row) error {
 	return chart.Draw(w, []chart.Panel{p})
 }
 
-// drawNetwork is figure 13: what network latency costs, one panel per policy.
+// drawNetwork is figure 13: the cost of network latency, one panel per policy.
 func drawNetwork(w io.Writer, rows []Row) error {
 	var out []chart.Panel
 	base := make(map[string]float64)
@@ -186,7 +186,7 @@ func drawNetwork(w io.Writer, rows []Row) error {
 			continue
 		}
 
-		// Rows come by latency within a policy and an SLO, so that the one at 0 is first.
+		// Rows are sorted by latency within a policy and an SLO, so the one at 0 comes first.
 		key := fmt.Sprint(r.Policy, slo)
 		if us == 0 {
 			base[key] = r.Goodput

@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// The levels of the grid that policies are compared over. It is of our own making: no paper has it, and no
-// constant of any policy was tuned on it.
+// Levels of the grid over which policies are compared. The grid is our own: no paper has it, and no policy's
+// constants were tuned on it.
 var (
 	gridGPUs   = [4]int{8, 24, 64, 128}
 	gridGammas = [4]float64{0.05, 0.1, 0.3, 1}
@@ -17,16 +17,18 @@ var (
 	gridScales = [4]float64{0.8, 1, 1.4, 2} // of the zoo's SLOs
 )
 
-// gridSettings returns 65 of the 512 combinations of zoo, GPUs, burstiness, popularity and SLO. GPUs and burstiness
-// meet in full; popularity and SLO follow two orthogonal Latin squares for each zoo and half, so that every
-// two levels of any two factors meet. The last cell is the one in which an eager policy was first seen ahead.
+// gridSettings returns 65 of the 512 combinations of zoo, GPUs, burstiness, popularity and SLO. It has all
+// combinations of GPUs and burstiness; popularity and SLO follow two orthogonal Latin squares for each zoo and half,
+// so that every two levels of any two factors occur together. The last cell is the one in which an eager policy was
+// first seen ahead.
 func gridSettings() []Setting {
 	var out []Setting
 	for _, zoo := range gridZoos {
 		for half := range 2 {
 			for g := range gridGPUs {
 				for b := range gridGammas {
-					// The second half follows other squares with neighbouring levels exchanged: it meets other pairs than the first.
+					// The second half exchanges neighbouring levels of the squares and so has other pairs than the
+					// first.
 					popularity, scale := latinSquare(1, g, b), latinSquare(2, g, b)
 					if half == 1 {
 						popularity, scale = latinSquare(2, g, b)^1, latinSquare(3, g, b)^1
@@ -41,7 +43,7 @@ func gridSettings() []Setting {
 
 var gridZoos = []string{"1080ti", "a100"}
 
-// gridCell is one setting: a zoo with its SLOs scaled, the first models the most popular.
+// gridCell returns one setting: a zoo with scaled SLOs, whose first models are the most popular.
 func gridCell(zoo string, gpus int, gamma, zipf, scale float64) Setting {
 	models := profile.GTX1080Ti()
 	if zoo == "a100" {
@@ -58,10 +60,9 @@ func gridCell(zoo string, gpus int, gamma, zipf, scale float64) Setting {
 	}
 }
 
-// latinSquare returns row + factor·column in the field of four elements: squares of different factors are
-// orthogonal.
+// latinSquare returns row + factor·column in the field of four elements. Squares of different factors are orthogonal.
 func latinSquare(factor, row, column int) int {
-	// Addition in the field of four is exclusive or; its multiplication needs a table.
+	// Addition in the field of four is exclusive or; multiplication needs a table.
 	products := [4][4]int{{0, 0, 0, 0}, {0, 1, 2, 3}, {0, 2, 3, 1}, {0, 3, 1, 2}}
 	return row ^ products[factor][column]
 }

@@ -8,10 +8,10 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// partedGPUs are enough for 20 sub-clusters of 16 GPUs.
+// partedGPUs are 20 sub-clusters of 16 GPUs.
 const partedGPUs = 320
 
-// partedSettings are five times figure 6's cluster of the 1080 Ti zoo, whole and parted.
+// partedSettings are five times figure 6's cluster of the 1080 Ti zoo, as one cluster and in sub-clusters.
 func partedSettings() []Setting {
 	zoo := profile.GTX1080Ti()
 	var models []profile.Entry
@@ -30,19 +30,19 @@ func partedSettings() []Setting {
 	return out
 }
 
-// part returns the sub-cluster of each model and of each GPU, nil where there is but one.
+// part returns the sub-cluster of each model and of each GPU; nil for a single cluster.
 func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 	if s.SubClusters < 2 {
 		return nil, nil, nil
 	}
 
-	// Memory is no constraint: what is asked is what sharing GPUs among fewer models costs.
+	// Memory is unlimited: the question is the cost of sharing GPUs among fewer models.
 	p := plan.AssignmentProblem{MoveShare: 1}
 	for range s.SubClusters {
 		p.SubClusters = append(p.SubClusters, plan.SubCluster{GPUs: s.GPUs / s.SubClusters, Memory: int64(len(s.Models))})
 	}
 
-	// Demand is that of a load near what the cluster can take: the share of a model's cost falls as its batches grow.
+	// Use the demand of a load near the capacity: a model's share of the cost falls as its batches grow.
 	rate := 0.9 * s.Capacity()
 	for i, e := range s.Models {
 		table, err := e.Profile()

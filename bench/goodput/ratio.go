@@ -10,13 +10,13 @@ import (
 	"downbeat.dev/bench/chart"
 )
 
-// comparison is one setting's first policy beside the best of the others.
+// comparison compares one setting's first policy with the best of the others.
 type comparison struct {
 	setting, best     string
 	ours, rival, sure float64 // r/s; sure is the bound that no schedule exceeds
 }
 
-// bestRatio is how much of the best rival's goodput ours is; 1 where nobody keeps the SLOs at any load.
+// bestRatio returns our goodput over the best rival's; 1 if no policy meets the SLOs at any load.
 func (c comparison) bestRatio() float64 {
 	if c.rival == 0 {
 		return 1
@@ -28,7 +28,7 @@ func (c comparison) bestRatio() float64 {
 func compareBest(rows []Row) []comparison {
 	var out []comparison
 	for _, r := range rows {
-		// Rows of a setting follow each other, ours first; every later row is a rival.
+		// Rows of a setting are consecutive, ours first; every later row is a rival.
 		k := slices.IndexFunc(out, func(c comparison) bool { return c.setting == r.Setting })
 		switch {
 		case k < 0:
@@ -53,7 +53,7 @@ func writeRatios(w io.Writer, rows []Row) error {
 	return err
 }
 
-// drawRatios shows the ratio to each rival over the cells, each curve sorted, and to the best of them.
+// drawRatios draws the ratio to each rival over the cells, each curve sorted, and to the best rival.
 func drawRatios(w io.Writer, rows []Row) error {
 	ours := rows[0].Policy
 	p := chart.Panel{Title: ours + "'s goodput over that of …, cells sorted", XLabel: "cells", YLabel: "ratio of goodputs", YMin: 0.9, YMax: 1.5}

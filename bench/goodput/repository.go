@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// liveInput is how many bytes a request has that is sent to a written repository: what a descriptor points to. Load generator, parts
-// and emulated GPUs share a host's cores, which are to go to requests, not to copies.
+// liveInput is the size in bytes of a request for a written repository, to which its descriptor points. It is small
+// because load generator, parts and emulated GPUs share a host's cores, which should work on requests, not copies.
 const liveInput = 1000
 
-// WriteRepository writes the models of a setting as a model repository of emulated ones, each with its profile and SLO, so that what virtual
-// time says of the setting can be asked of processes.
+// WriteRepository writes the models of a setting as a repository of emulated models, each with its profile and SLO,
+// so that processes can be measured in the same setting as virtual time.
 func (s *Setting) WriteRepository(dir string) error {
 	for _, e := range s.Models {
 		p, err := e.Profile()

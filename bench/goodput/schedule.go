@@ -18,7 +18,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Limits on what files can make us hold.
+// Limits on the memory that files can take.
 const (
 	arrivalsMax   = 100 << 20       // requests
 	arrivalMaxUS  = 365 * 24 * 36e8 // a year
@@ -27,7 +27,7 @@ const (
 	modelsListMax = 8 // names in an error
 )
 
-// Replay is anyone's workload, run once in virtual time.
+// Replay is a workload from files, run once in virtual time.
 type Replay struct {
 	Arrivals, Profiles string // files
 	GPUs               int
@@ -36,12 +36,12 @@ type Replay struct {
 	Batches, Outcomes  string // files to write
 }
 
-// Run reads the workload, runs it, writes both files and prints a summary. Arrivals are lines
-// `arrival_us,model` in order of time (microseconds, fractions allowed; one header line of these
-// names may come first), profiles lines `model,alpha_ms,beta_ms,slo_ms` after a header. Batches are
-// written as `batch,gpu,model,size,start_ns,end_ns,requests` (requests: zero-based arrival line
-// numbers, the header not counted, joined by ';'), outcomes as `request,outcome,time_ns`, both with a header. Errors name
-// the file, the line, the field and the value.
+// Run reads the workload, runs it, writes both files and prints a summary. Arrivals are lines `arrival_us,model` in
+// order of time (microseconds, fractions allowed; one header line of these names may come first), profiles lines
+// `model,alpha_ms,beta_ms,slo_ms` after a header. Batches are written as
+// `batch,gpu,model,size,start_ns,end_ns,requests` (requests: zero-based arrival line numbers, not counting the
+// header, joined by ';'), outcomes as `request,outcome,time_ns`, both with a header. Errors name the file, the line,
+// the field and the value.
 func (r Replay) Run(w io.Writer) error {
 	if r.GPUs < 1 || r.GPUs > scheduleGPUs {
 		return fmt.Errorf("gpus = %d: want 1 to %d", r.GPUs, scheduleGPUs)
@@ -50,7 +50,7 @@ func (r Replay) Run(w io.Writer) error {
 		return fmt.Errorf("ctrl = %d ns, data = %d ns: want 0 to an hour", r.Ctrl, r.Data)
 	}
 
-	// Files are compared before any is opened for writing: what is read must not be truncated.
+	// Compare the files before opening any for writing, so that no input is truncated.
 	if err := r.checkDistinct(); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (r Replay) Run(w io.Writer) error {
 	world := &sim.World{GPUs: r.GPUs, Ctrl: r.Ctrl, Data: r.Data}
 	index := make(map[string]int32)
 
-	// Profiles come first: arrivals name their models.
+	// Read the profiles first: arrivals name their models.
 	err := readFile(r.Profiles, func(f io.Reader) error {
 		entries, err := profile.ReadCSV(f)
 		if err != nil {
@@ -95,8 +95,8 @@ func (r Replay) Run(w io.Writer) error {
 	return r.printSummary(w, world)
 }
 
-// checkDistinct refuses to write over one of the other files, by whatever name, and to standard output, which
-// the summary goes to.
+// checkDistinct refuses to overwrite one of the other files, under whatever name, and to write to standard output,
+// which gets the summary.
 func (r Replay) checkDistinct() error {
 	names := []string{"arrivals", "profiles", "batches", "outcomes"}
 	paths := []string{r.Arrivals, r.Profiles, r.Batches, r.Outcomes}
@@ -116,8 +116,8 @@ func (r Replay) checkDistinct() error {
 	return nil
 }
 
-// sameFile tells whether two names stand for one file; what is no regular file, such as a null device, may
-// be written to twice.
+// sameFile reports whether two names are the same file. Something other than a regular file, such as a null device,
+// may be written to twice.
 func sameFile(a, b string) bool {
 	if a == "" || b == "" {
 		return false
@@ -131,13 +131,13 @@ func sameFile(a, b string) bool {
 		return os.SameFile(ia, ib)
 	}
 
-	// At least one of them is not there yet, so only their names can be compared.
+	// At least one of them does not exist yet, so compare the names.
 	a, err = filepath.Abs(a)
 	b, errB = filepath.Abs(b)
 	return err == nil && errB == nil && a == b
 }
 
-// stdin is standard input, as the name of a file.
+// stdin is the file name of standard input.
 const stdin = "-"
 
 func readFile(name string, read func(io.Reader) error) error {
@@ -181,7 +181,7 @@ func readArrivals(r io.Reader, index map[string]int32) ([]arrivals.Arrival, erro
 			return nil, fmt.Errorf("line %d: %w", n+1, err)
 		}
 
-		// The simulator plays arrivals in the order of the file.
+		// The simulator replays arrivals in the order of the file.
 		if k := len(out); k > 0 && a.At < out[k-1].At {
 			return nil, fmt.Errorf("line %d: arrival_us = %q: want lines in order of time, the line before has %g", n+1, strings.SplitN(text, ",", 2)[0], float64(out[k-1].At)/1e3)
 		}
@@ -248,7 +248,7 @@ func (r Replay) runWorld(world *sim.World) (err error) {
 	o.WriteString("request,outcome,time_ns\n")
 
 	n := 0
-	// One buffer for all lines: a workload may have a hundred million requests.
+	// Use one buffer for all lines: a workload may have a hundred million requests.
 	var buf []byte
 	world.Trace = func(gpu, model int32, start, finish sim.Time, requests []int32) {
 		buf = fmt.Appendf(buf[:0], "%d,%d,%s,%d,%d,%d,", n, gpu, quoteField(world.Models[model].Name), len(requests), start, finish)
@@ -262,7 +262,7 @@ func (r Replay) runWorld(world *sim.World) (err error) {
 		n++
 	}
 
-	// Outcomes come in the order of time and are written by request: they are kept until the end.
+	// Outcomes come in order of time but are written by request, so keep them until the end.
 	how, when := make([]sim.Outcome, len(world.Arrivals)), make([]sim.Time, len(world.Arrivals))
 	world.Ended = func(id int32, out sim.Outcome, at sim.Time) { how[id], when[id] = out, at }
 
@@ -281,7 +281,7 @@ func quoteField(name string) string {
 	return name
 }
 
-// printSummary prints one row per model that has requests, and the whole.
+// printSummary prints one row per model with requests, and a total.
 func (r Replay) printSummary(w io.Writer, world *sim.World) error {
 	res := &world.Result
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

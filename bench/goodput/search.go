@@ -10,18 +10,18 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Options of a search.
+// Options are the options of a search.
 type Options struct {
-	Seeds      int           // how many, pooled: SeedBase+1 … SeedBase+Seeds
-	SeedBase   uint64        // 0, unless other arrivals are wanted than the policy was tuned on
+	Seeds      int           // number of pooled seeds: SeedBase+1 … SeedBase+Seeds
+	SeedBase   uint64        // 0, unless the arrivals must differ from those on which the policy was tuned
 	Span       time.Duration // simulated time per run
 	Ctrl, Data sim.Duration
 	Known      bool    // tell policies the true rates
 	Precision  float64 // of the goodput, relative
-	BadMax     float64 // the share of bad requests each model may have
+	BadMax     float64 // largest share of bad requests of each model
 }
 
-// DefaultOptions are the issue's: five seeds of 30 simulated seconds, 1 % bad.
+// DefaultOptions are five seeds of 30 simulated seconds, with 1 % bad requests.
 func DefaultOptions() Options {
 	return Options{Seeds: 5, Span: 30e9, Precision: 0.0003, BadMax: 0.01}
 }
@@ -30,11 +30,11 @@ func DefaultOptions() Options {
 type Workload struct {
 	Setting
 	models []sim.Model
-	kinds  []uint8 // by GPU: its sub-cluster; nil: there is one
+	kinds  []uint8 // by GPU: its sub-cluster; nil: a single one
 	units  []*arrivals.Unit
 	o      Options
 	bufs   sync.Pool
-	ctx    context.Context // searches end early when it does; nil: never
+	ctx    context.Context // searches stop when it ends; nil: never
 }
 
 // Prepare draws the arrivals of all seeds, for rates up to rateMax.
@@ -60,8 +60,8 @@ func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
 	var wg sync.WaitGroup
 	for i := range w.units {
 		wg.Go(func() {
-			// More than the expected number, and room for the rarest model: a draw that is too short cannot
-			// serve the rate.
+			// Draw more than the expected number, with a margin for the rarest model: too short a draw cannot serve
+			// the rate.
 			w.units[i] = arrivals.NewUnit(w.o.SeedBase+uint64(i+1), s.Gaps, s.Share, rateMax*o.Span.Seconds()*1.001+50/minShare(s.Share))
 		})
 	}
@@ -77,7 +77,7 @@ func minShare(share []float64) float64 {
 	return m
 }
 
-// World returns seed i's world at a rate, i from 0.
+// World returns the world of seed i, from 0, at a rate.
 func (w *Workload) World(i int, rate float64, buf []arrivals.Arrival) *sim.World {
 	models := append([]sim.Model(nil), w.models...)
 	if w.o.Known {
@@ -98,7 +98,7 @@ type Sum struct {
 	SizeSum    []int // SizeSum[b]: requests that ran in batches of b
 }
 
-// BadShare returns the worst model's share of bad requests and the mean over all requests.
+// BadShare returns the worst model's share of bad requests, and the mean over all requests.
 func (s *Sum) BadShare() (worst, mean float64) {
 	n, bad := 0, 0
 	for m := range s.Total {
@@ -121,7 +121,7 @@ func (w *Workload) Run(policy Policy, rate float64) *Sum {
 			sum.Bad[m] += r.Bad[m]
 		}
 
-		// GPUs may be busy beyond the last arrival; that time counts as theirs, too.
+		// GPUs may be busy beyond the last arrival; that time counts in their total, too.
 		end := sim.Time(w.o.Span)
 		for g := range w.GPUs {
 			end = max(end, world.FreeAt(int32(g)))
@@ -146,8 +146,8 @@ type Policy struct {
 	New  func(*sim.World) sim.Server
 }
 
-// eachSeed runs the seeds over the cores; take is called under a lock. spare bounds the bad requests
-// per model, all seeds together; each stops early when one is used up, and then returns false.
+// eachSeed runs the seeds on all cores and calls take under a lock. spare limits the bad requests per model over all
+// seeds; the runs stop and eachSeed returns false when a model exceeds it.
 func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(*sim.World)) bool {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -168,7 +168,7 @@ func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(
 				}
 				world := w.World(i, rate, *buf)
 
-				// One seed that misses decides the rate: the others need not run.
+				// One failing seed decides the rate: skip the others.
 				mu.Lock()
 				world.Spare = append([]int(nil), spare...)
 				stop := !ok || w.ctx != nil && w.ctx.Err() != nil
@@ -189,7 +189,7 @@ func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(
 				}
 				mu.Unlock()
 
-				// The arrivals' memory serves the next world: they are the largest part of it.
+				// Reuse the arrivals' memory for the next world: it is the largest part of it.
 				*buf = world.Arrivals
 				w.bufs.Put(buf)
 			}
@@ -200,9 +200,9 @@ func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(
 	return ok
 }
 
-// isGood says whether every model keeps its requests within the SLO at a rate.
+// isGood reports whether every model meets its SLO at a rate.
 func (w *Workload) isGood(policy Policy, rate float64) bool {
-	// What a model may lose is known before a run from its number of requests, so a bad rate ends early.
+	// The number of bad requests that each model may have is known before the run, so a bad rate ends early.
 	spare := make([]int, len(w.models))
 	k := 1e9 / rate
 	for _, u := range w.units {
@@ -216,9 +216,8 @@ func (w *Workload) isGood(policy Policy, rate float64) bool {
 	return w.eachSeed(policy, rate, spare, nil)
 }
 
-// Search returns the highest rate, by bisection, at which every model keeps at least 1−BadMax of
-// its requests within its SLO; 0 when not even a five-hundredth of the capacity is kept. guess, when
-// positive, narrows the start.
+// Search returns the highest rate, by bisection, at which every model keeps at least 1−BadMax of its requests within
+// its SLO; 0 if the policy fails at a five-hundredth of the capacity. A positive guess narrows the start.
 func (w *Workload) Search(policy Policy, guess float64) float64 {
 	hi := w.Capacity() * 1.02
 	lo := 0.0

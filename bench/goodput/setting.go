@@ -18,13 +18,13 @@ type Setting struct {
 	Share  []float64 // of the rate, per model
 	GPUs   int
 	Gaps   arrivals.Gaps
-	Ctrl   sim.Duration // network delay of this setting, on top of Options'
-	// Published are the requests/s that Symphony's paper prints, by the name of its system.
+	Ctrl   sim.Duration // network delay of this setting, added to that of Options
+	// Published are the requests/s printed in Symphony's paper, by the name of its system.
 	Published map[string]float64
 	Loads     []float64 // also run at these multiples of the policy's own goodput
 	Detail    bool      // also report sizes of batches and queueing delays
-	// SubClusters is how many the GPUs are parted into evenly, each with the models that plan.Assign gives it; 0: all
-	// GPUs serve all models.
+	// SubClusters is the number of equal sub-clusters of GPUs, whose models plan.Assign chooses; 0: all GPUs serve
+	// all models.
 	SubClusters int
 }
 
@@ -81,8 +81,8 @@ func table4() []Setting {
 	return []Setting{a, b}
 }
 
-// fig4 takes from table 3 what figure 4 names: (a) the mixed zoo, (b) DenseNet121, which batches
-// strongly, (c) BERT, which does not; 16 models and two GPUs per model, bursty to Poisson.
+// fig4 takes from table 3 the models of figure 4: (a) the mixed zoo, (b) DenseNet121, which batches strongly, (c)
+// BERT, which does not; 16 models and two GPUs per model, bursty to Poisson.
 func fig4() []Setting {
 	var out []Setting
 	shapes := []float64{0.1, 0.3, 1}
@@ -144,7 +144,7 @@ func fig7() []Setting {
 	return out
 }
 
-// fig10 is §5.3's: ten ResNet models, 100 ms, 24 GPUs, above and below the highest load.
+// fig10 is the setting of §5.3: ten ResNet models, 100 ms, 24 GPUs, above and below the highest load.
 func fig10() []Setting {
 	a := evenSetting("fig10-stability", copyModels(resNet50, 10, 100*ms), 24, arrivals.Poisson)
 	b := a
@@ -175,8 +175,8 @@ func fig13() []Setting {
 	return out
 }
 
-// Capacity returns a rate in requests/s that no schedule exceeds by far: all GPUs always run the
-// largest batch that fits the SLO.
+// Capacity returns a rate in requests/s that no schedule exceeds by far: all GPUs always run the largest batch that
+// fits the SLO.
 func (s Setting) Capacity() float64 {
 	need := 0.0 // GPU seconds per request
 	for i, e := range s.Models {
@@ -206,15 +206,14 @@ func One(name string) (Setting, error) {
 	return s[0], nil
 }
 
-// Select returns the settings that a comma-separated list names: "all", a setting's name, or the
-// part of names before a dash ("fig7", "fig7-gamma"). fig8 and fig9 are what table 4's settings
-// report in detail. "all" leaves out the grid, which takes hours,
-// and the parted clusters.
+// Select returns the settings in a comma-separated list: "all", a setting's name, or the part of names before a dash
+// ("fig7", "fig7-gamma"). fig8 and fig9 are the details of table 4's settings. "all" omits the grid, which takes
+// hours, and the parted clusters.
 func Select(list string) ([]Setting, error) {
 	papers := Settings()
 	every := append(append(papers, gridSettings()...), partedSettings()...)
 
-	// Settings come in the order of the paper, each once, whatever order the list names them in.
+	// Settings are returned in the order of the paper, each once, regardless of the list's order.
 	taken := make([]bool, len(every))
 	for _, name := range strings.Split(list, ",") {
 		name = strings.TrimSpace(name)
@@ -244,7 +243,7 @@ func Select(list string) ([]Setting, error) {
 	return out, nil
 }
 
-// familyNames lists the settings with the last part of long groups left out.
+// familyNames lists the settings, with the last part omitted in long groups.
 func familyNames(every []Setting) []string {
 	var out []string
 	seen := make(map[string]bool)

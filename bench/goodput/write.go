@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// ReadJSON reads what WriteJSON wrote. Batch sizes and delays of figures 8 and 9 are not in it.
+// ReadJSON reads the output of WriteJSON. It has no batch sizes and delays of figures 8 and 9.
 func ReadJSON(r io.Reader) ([]Row, error) {
 	var rows []Row
 	for d := json.NewDecoder(r); ; {
@@ -61,7 +61,7 @@ func (r Row) sweepNote() string {
 	return strings.Join(out, ", ")
 }
 
-// WriteCSV prints the table's columns, unrounded where rounding would lose.
+// WriteCSV prints the table's columns, unrounded where rounding would lose information.
 func WriteCSV(w io.Writer, rows []Row) error {
 	var b strings.Builder
 	b.WriteString("setting,policy,goodput_rps,bad_pct,bound_rps,published_rps,seeds,span_s,rates,ctrl_us,data_us,batch_mean,busy,seed_base\n")
@@ -90,7 +90,7 @@ func writeSweep(w io.Writer, rows []Row) error {
 	return err
 }
 
-// writeSizes prints figure 8's distribution: the share of requests that ran in a batch of a size.
+// writeSizes prints figure 8's distribution: the share of requests in batches of each size.
 func writeSizes(w io.Writer, rows []Row) error {
 	var b strings.Builder
 	b.WriteString("setting,policy,batch,share_of_requests\n")
@@ -108,7 +108,7 @@ func writeSizes(w io.Writer, rows []Row) error {
 	return err
 }
 
-// BatchShares returns by size the share of the requests that ran in a batch of it; r must come from Compare.
+// BatchShares returns, by size, the share of requests in batches of that size; r must come from Compare.
 func (r Row) BatchShares() []float64 {
 	sum := 0
 	for _, n := range r.sizes {
@@ -134,7 +134,7 @@ func writeDelays(w io.Writer, rows []Row) error {
 	return err
 }
 
-// MakeDir makes a directory for results, and says so early when nothing could be written to it.
+// MakeDir creates a directory for results, and fails early if it is not writable.
 func MakeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -146,9 +146,8 @@ func MakeDir(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// WriteDir writes goodput.csv and goodput.svg to a directory, which it makes, and the figures that
-// the rows hold: fig8, fig9, fig10 as CSV and SVG, fig11 and fig13 as SVG, and of a grid's cells the ratio
-// to the best rival.
+// WriteDir writes goodput.csv and goodput.svg to a directory, which it creates, and the figures that the rows
+// contain: fig8, fig9, fig10 as CSV and SVG, fig11 and fig13 as SVG, and for a grid the ratio to the best rival.
 func WriteDir(dir string, rows []Row) error {
 	if err := MakeDir(dir); err != nil {
 		return err
