@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/bench/scale"
 )
 
-// drawChanging is figure 14, with rates of our own making: those of the paper come from videos that are not public.
+// drawChanging is figure 14, with rates of our own: the paper's come from videos that are not public.
 func drawChanging(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	o := scale.DefaultOptions()
 	o.Span, o.GPUs = in.Span, in.GPUs
@@ -26,12 +26,12 @@ func drawChanging(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	advice := chart.Panel{Title: "advice", XLabel: "seconds", YLabel: "GPUs advised"}
 	bad := chart.Panel{Title: "bad rate", XLabel: "seconds", YLabel: "bad share of 10 s, up to 0.1", YMax: 0.1}
 	for _, r := range rows {
-		// The bad share is taken over 10 s: a single second holds too few requests to judge by.
+		// Take the bad share over 10 s: a single second has too few requests.
 		windowBad, window := 0, 0
 		for s, x := range r.Samples {
 			d.Add(r.Policy, s+1, x.Demand, x.Serving, x.Ordered, x.Wanted, x.Requests, x.Bad)
 			if r.Policy == rows[0].Policy {
-				// The rates are the same for every policy: they are drawn once.
+				// The rates are the same for every policy, so draw them once.
 				rate.Add("all models", float64(s+1), float64(x.Requests))
 			}
 			gpus.Add(r.Policy, float64(s+1), float64(x.Serving))
@@ -45,7 +45,7 @@ func drawChanging(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 	d.Panels = []chart.Panel{rate, gpus, advice, bad}
 
-	// Rows come in the order of scale.Autoscalers: the Scaler that serves, the paper's rule, and who knows the
+	// Rows come in the order of scale.Autoscalers: the serving Scaler, the paper's rule, and one that knows the
 	// rates.
 	ours, paper, best := rows[0], rows[1], rows[2]
 	d.Claims = []figure.Claim{

@@ -25,7 +25,7 @@ func drawSLOs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		p := chart.Panel{Title: group, XLabel: "SLO, ms", YLabel: "goodput, r/s"}
 		for _, r := range rows {
 			var slo float64
-			// A setting's name holds its SLO: the rows themselves know of names only.
+			// Rows have only the setting's name, which contains the SLO.
 			if n, _ := fmt.Sscanf(strings.TrimPrefix(r.Setting, "fig7-"+group+"-"), "%gms", &slo); n == 1 {
 				p.Add(r.Policy, slo, r.Goodput)
 			}
@@ -59,7 +59,7 @@ func drawAnalytic(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			if r.Published == nil {
 				continue
 			}
-			// A baseline should be what the paper's is; ours should not be less than the paper's system.
+			// A baseline should match the paper's; ours should be at least the paper's system.
 			printed, holds := "", abs(r.Goodput / *r.Published - 1) < 0.1
 			if name == "downbeat" {
 				holds = r.Goodput >= *r.Published
@@ -81,7 +81,7 @@ func drawBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 	d := &figure.Drawing{Header: []string{"setting", "policy", "batch", "share_of_requests"}}
 
-	// The middle is the batch that half of the requests do not exceed.
+	// The median batch size: half of the requests are in larger batches.
 	for _, setting := range settingsOf(rows) {
 		p := chart.Panel{Title: setting, XLabel: "batch size", YLabel: "share of requests up to it", YMax: 1}
 		var middles []string
@@ -138,7 +138,7 @@ func drawDelays(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 		d.Panels = append(d.Panels, p)
 
-		// Against the better of the two that the paper compares.
+		// Compare with the better of the paper's two baselines.
 		shorter := min(middle["nexus-1"], middle["clockwork"]) / max(middle["downbeat"], 1e-9)
 		d.Claims = append(d.Claims,
 			figure.Claim{What: setting + ": queueing shorter than the others'", Published: "2× to 3×", Ours: fmt.Sprintf("%.1f× at the median", shorter), Verdict: figure.Judge(shorter >= 2)},
@@ -193,7 +193,7 @@ func drawStability(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// drawGPUs is figure 11 (right), carried on to 10,000 GPUs: the more of them, the shorter the run.
+// drawGPUs is figure 11 (right), extended to 10,000 GPUs, with shorter runs for more GPUs.
 func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	policies, err := goodput.Policies("downbeat,symphony-printed,clockwork")
 	if err != nil {
@@ -204,7 +204,7 @@ func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	p := chart.Panel{Title: "goodput per GPU", XLabel: "GPUs, powers of two", YLabel: "goodput, r/s and GPU"}
 	first, last := 0.0, 0.0
 	for _, gpus := range []int{8, 16, 32, 64, 128, 512, 2048, 10000} {
-		// Beyond 128 GPUs a shorter span holds as many requests, and only ours is run.
+		// Beyond 128 GPUs a shorter span has as many requests, and only ours is run.
 		short, with := *in, policies
 		if gpus > 128 {
 			short.Goodput.Seeds, short.Goodput.Span = 1, time.Second*time.Duration(max(1, 1024/gpus))
@@ -253,7 +253,7 @@ func drawNetwork(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	within := chart.Panel{Title: "as RDMA's", XLabel: "network latency, ms", YLabel: "goodput over that at 0", YMax: 1.05, YMin: 0.6}
 	beyond := chart.Panel{Title: "as TCP's tail", XLabel: "network latency, ms", YLabel: "goodput over that at 0", YMax: 1.05, YMin: 0.6}
 
-	// Rows come by latency within an SLO, so that the one at 0 is first.
+	// Rows are sorted by latency within an SLO, so the one at 0 comes first.
 	base := map[string]float64{}
 	losses := map[string]float64{}
 	for _, r := range rows {
@@ -274,7 +274,7 @@ func drawNetwork(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 		share := r.Goodput / base[name]
 
-		// RDMA's latencies end near 100 µs; beyond lies TCP's tail.
+		// RDMA's latencies end near 100 µs; TCP's tail lies beyond.
 		if us <= 100 {
 			within.Add(name, us/1000, share)
 		}

@@ -33,7 +33,7 @@ func table3() []goodput.Setting {
 	return out
 }
 
-// sampleCells takes n of the cells, none twice, spread over all dimensions.
+// sampleCells selects n different cells, spread over all dimensions.
 func sampleCells(cells []goodput.Setting, n int) []goodput.Setting {
 	const step = 3491 // a prime: it shares no factor with the number of cells
 	var out []goodput.Setting
@@ -43,13 +43,14 @@ func sampleCells(cells []goodput.Setting, n int) []goodput.Setting {
 	return out
 }
 
-// mixedZoo is figure 4 (a): the 35 models of table 5, two GPUs for each.
+// mixedZoo is figure 4 (a): the 35 models of table 5, with two GPUs each.
 func mixedZoo(gamma float64) goodput.Setting {
 	zoo := profile.GTX1080Ti()
 	return goodput.Setting{Name: fmt.Sprintf("mixed-gamma%g", gamma), Models: zoo, Share: arrivals.Even(len(zoo)), GPUs: 2 * len(zoo), Gaps: arrivals.Gaps{Shape: gamma}}
 }
 
-// drawDeferral is figure 4. The numbers of models and GPUs in (a) to (c) are not said: 16 models, two GPUs each.
+// drawDeferral is figure 4. The paper does not state the numbers of models and GPUs in (a) to (c); here they are 16
+// models with two GPUs each.
 func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	var settings []goodput.Setting
 	for _, k := range burstiness {
@@ -61,7 +62,7 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 	}
 
-	// All three forms of deferring meet the same arrivals as eager dispatch.
+	// All three deferring policies get the same arrivals as eager dispatch.
 	policies, err := goodput.Policies("downbeat,symphony-printed,symphony-windowed,eager")
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		return nil, err
 	}
 
-	// One short run of each cell: there are many, and their distribution is what counts.
+	// Run each cell once and briefly: there are many, and their distribution counts.
 	short := *in
 	short.Goodput.Seeds, short.Goodput.Span = 1, min(in.Goodput.Span, 10*time.Second)
 	cells, err := short.comparePolicies(ctx, sampleCells(table3(), in.Cells), policies)
@@ -90,7 +91,7 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 var deferring = []string{"downbeat", "symphony-printed", "symphony-windowed"}
 
-// ratiosOverGamma are figure 4 (a) to (c): goodput over eager dispatch's, over the burstiness.
+// ratiosOverGamma draws figure 4 (a) to (c): goodput relative to eager dispatch, over burstiness.
 func ratiosOverGamma(rows []goodput.Row) []chart.Panel {
 	var out []chart.Panel
 	for _, group := range []string{"mixed", "DenseNet121-30ms", "DenseNet121-50ms", "BERT-30ms", "BERT-50ms"} {
@@ -106,7 +107,7 @@ func ratiosOverGamma(rows []goodput.Row) []chart.Panel {
 	return out
 }
 
-// cellRatios returns the sorted ratios of a policy's goodput to eager's, over the cells that eager serves at all.
+// cellRatios returns the sorted ratios of a policy's goodput to eager's, over the cells that eager can serve.
 func cellRatios(rows []goodput.Row, policy string) []float64 {
 	var out []float64
 	for _, r := range rows {
@@ -118,7 +119,7 @@ func cellRatios(rows []goodput.Row, policy string) []float64 {
 	return out
 }
 
-// ratioCurve is figure 4 (d).
+// ratioCurve draws figure 4 (d).
 func ratioCurve(rows []goodput.Row) chart.Panel {
 	p := chart.Panel{Title: "cells of table 3, sorted", XLabel: "share of the cells", YLabel: "goodput over eager's", YMin: 0.5, YMax: 2.5, XMax: 1}
 	for _, name := range deferring {
@@ -131,7 +132,7 @@ func ratioCurve(rows []goodput.Row) chart.Panel {
 	return p
 }
 
-// rangeOver returns the least and the largest ratio to eager over the burstiness, as gains.
+// rangeOver returns the smallest and the largest ratio to eager over burstiness, as gains.
 func rangeOver(rows []goodput.Row, group, policy string) (least, most float64) {
 	least = 1e9
 	for _, k := range burstiness {
@@ -142,7 +143,7 @@ func rangeOver(rows []goodput.Row, group, policy string) (least, most float64) {
 	return least, most
 }
 
-// otherEager says why deferring gains less here than in the paper.
+// otherEager is the reason why deferring gains less here than in the paper.
 const otherEager = "eager dispatch here drops heads that cannot be met and fits each batch to its head; what the paper's does is not said"
 
 func deferralClaims(rows []goodput.Row) []figure.Claim {
@@ -152,7 +153,7 @@ func deferralClaims(rows []goodput.Row) []figure.Claim {
 		{"DenseNet121-30ms", "+14 % to +152 %", otherEager}, {"DenseNet121-50ms", "less prominent", ""},
 		{"BERT-30ms", "similar", ""}, {"BERT-50ms", "similar", ""},
 	} {
-		// The printed policy stands beside ours: the paper's claim is about it.
+		// Compare the printed policy, too: the paper's claim is about it.
 		least, most := rangeOver(rows, c.group, "downbeat")
 		printedLeast, printedMost := rangeOver(rows, c.group, "symphony-printed")
 		claim := figure.Claim{What: "over eager dispatch, " + c.group, Published: c.published,

@@ -1,5 +1,5 @@
-// Package symphony makes the figures and tables of Symphony's paper, each with one call: what can be had in virtual
-// time is exact and the same on every machine. It measures nothing that needs hardware.
+// Package symphony makes the figures and tables of the Symphony paper, one call each. Results in virtual time are
+// exact and the same on every machine. The package measures nothing that needs hardware.
 package symphony
 
 import (
@@ -11,25 +11,25 @@ import (
 	"downbeat.dev/bench/goodput"
 )
 
-// Inputs say how long figures are simulated.
+// Inputs are the parameters of the figures.
 type Inputs struct {
-	Goodput goodput.Options // of every search for a goodput
+	Goodput goodput.Options // of every goodput search
 	Cells   int             // of figure 4's 7,560
 	Span    time.Duration   // of figure 14's changing workload
 	GPUs    int             // of figure 14's cluster; the paper has 512
 	Limit   time.Duration   // of figure 15's random solver and of its MILP
-	// Progress is told of every step; may be nil.
+	// Progress is called with every step; it may be nil.
 	Progress func(string)
 }
 
-// DefaultInputs fit all figures into about half an hour of two cores.
+// DefaultInputs run all figures in about half an hour on two cores.
 func DefaultInputs() Inputs {
 	o := goodput.DefaultOptions()
 	o.Seeds, o.Span, o.Precision = 2, 15*time.Second, 0.002
 	return Inputs{Goodput: o, Cells: 252, Span: 30 * time.Minute, GPUs: 512, Limit: time.Second}
 }
 
-// Validate reports an input that is out of its range.
+// Validate returns an error for an input out of range.
 func (in *Inputs) Validate() error {
 	switch {
 	case in.Goodput.Seeds < 1 || in.Goodput.Seeds > 1000:
@@ -54,23 +54,23 @@ func (in *Inputs) say(format string, args ...any) {
 	}
 }
 
-// Figure is a figure or table of the paper, or a result that it has in a sentence.
+// Figure is a figure or table of the paper, or a result that its text states.
 type Figure struct {
 	ID, Title string
 	Draw      func(context.Context, *Inputs) (*figure.Drawing, error)
 }
 
-// Figures are all that run in virtual time, in the paper's order, then the results in sentences.
+// Figures are all figures in virtual time, in the paper's order, then the results in the text.
 var Figures []Figure
 
 func init() {
 	Figures = []Figure{
-		// §3, what motivates the design.
+		// §3: the motivation of the design.
 		{"t1", "ℓ(b) = αb + β and memory of six models", drawProfiles},
 		{"t2", "uncoordinated round robin makes arrivals burstier", drawRoundRobin},
 		{"f1", "goodput of Nexus over the number of frontends", drawFrontends},
 
-		// §4 and §5, what it reaches.
+		// §4 and §5: the results.
 		{"f4", "goodput of deferring over dispatching at once", drawDeferral},
 		{"f6", "goodput of the mixed zoos on two kinds of GPU", drawZoos},
 		{"f7", "goodput over the SLO, popularity and burstiness", drawSLOs},
@@ -83,14 +83,14 @@ func init() {
 		{"f14", "a workload that changes; 512 GPUs unless said", drawChanging},
 		{"f15", "imbalance of models over sub-clusters", drawImbalance},
 
-		// What stands in sentences.
+		// Results stated in the text.
 		{"s1", "GPUs for a new model, §4.2", drawSizes},
 		{"s2", "400 models in 4 parts within the solver's time, §A.1", drawSolver},
 		{"s3", "the largest factor over another system, abstract and §5.1", drawFactor},
 	}
 }
 
-// FindFigure returns the figure of an ID.
+// FindFigure returns the figure with an ID.
 func FindFigure(id string) (Figure, error) {
 	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
 }
@@ -109,7 +109,7 @@ func (in *Inputs) comparePolicies(ctx context.Context, settings []goodput.Settin
 	return goodput.Compare(ctx, settings, policies, in.Goodput, nil, func(r goodput.Row) { in.say("%s %s: %.0f r/s", r.Setting, r.Policy, r.Goodput) })
 }
 
-// compareNamed is compare by the names that `bench goodput` has for settings and policies.
+// compareNamed is comparePolicies with the names of settings and policies in `bench goodput`.
 func (in *Inputs) compareNamed(ctx context.Context, settings, policies string) ([]goodput.Row, error) {
 	s, err := goodput.Select(settings)
 	if err != nil {
@@ -122,7 +122,7 @@ func (in *Inputs) compareNamed(ctx context.Context, settings, policies string) (
 	return in.comparePolicies(ctx, s, p)
 }
 
-// findRow returns the row of a policy in a setting; a row that is not there is empty.
+// findRow returns the row of a policy in a setting; a missing row is empty.
 func findRow(rows []goodput.Row, setting, policy string) goodput.Row {
 	for _, r := range rows {
 		if r.Setting == setting && r.Policy == policy {
@@ -132,7 +132,7 @@ func findRow(rows []goodput.Row, setting, policy string) goodput.Row {
 	return goodput.Row{}
 }
 
-// over is a ratio of goodputs; 0 where there is none to divide by.
+// over returns a ratio of goodputs; 0 if the denominator is 0.
 func over(a, b goodput.Row) float64 {
 	if b.Goodput == 0 {
 		return 0
@@ -146,7 +146,7 @@ var goodputHeader = []string{"setting", "policy", "goodput_rps", "bound_rps", "p
 // addGoodput adds a record for each row.
 func addGoodput(d *figure.Drawing, rows []goodput.Row) {
 	for _, r := range rows {
-		// Most settings have no number in the paper: the field stays empty, which is not 0.
+		// Most settings have no number in the paper: leave the field empty, which is not 0.
 		published := ""
 		if r.Published != nil {
 			published = figure.Number(*r.Published)

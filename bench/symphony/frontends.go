@@ -23,7 +23,7 @@ func entry(name string, slo time.Duration) profile.Entry {
 	return e
 }
 
-// alike is a setting of n models of one profile.
+// alike returns a setting of n models with one profile.
 func alike(name string, e profile.Entry, n, gpus int, gaps arrivals.Gaps) goodput.Setting {
 	s := goodput.Setting{Name: name, Share: arrivals.Even(n), GPUs: gpus, Gaps: gaps}
 	for i := range n {
@@ -33,15 +33,15 @@ func alike(name string, e profile.Entry, n, gpus int, gaps arrivals.Gaps) goodpu
 	return s
 }
 
-// drawFrontends is figure 1. Which settings the paper has is not said but for their ranges: all combinations of
-// their ends and a middle, of ResNet50s.
+// drawFrontends is figure 1. The paper states only the ranges of its settings; here they are all combinations of the
+// ends and the middle of these ranges, with ResNet50s.
 func drawFrontends(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"gpus", "models", "slo_ms", "frontends", "goodput_rps", "loss"}}
 
 	var policies []goodput.Policy
 	numbers := []int{1, 2, 4, 8, 16}
 	for _, n := range numbers {
-		// The more frontends, the less each knows of the others' requests: that is what the figure shows.
+		// The figure shows the effect of more frontends: each knows less of the others' requests.
 		policies = append(policies, goodput.Policy{Name: fmt.Sprintf("nexus-%d", n), New: func(w *sim.World) sim.Server { return policy.NewNexus(w, n) }})
 	}
 

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/bench/plans"
 )
 
-// assign runs solvers on drawn instances of one size.
+// assign runs solvers on random instances of one size.
 func (in *Inputs) assign(ctx context.Context, size [2]int, seeds int, solvers ...string) ([]plans.AssignRow, error) {
 	var rows []plans.AssignRow
 	o := plans.AssignOptions{Sizes: [][2]int{size}, Seeds: seeds, Solvers: solvers, Limit: in.Limit}
@@ -29,8 +29,8 @@ func addAssign(d *figure.Drawing, rows []plans.AssignRow) {
 	}
 }
 
-// drawImbalance is figure 15: 800 models in 20 parts. The MILP of this size has 16,000 binaries, for which HiGHS finds
-// nothing in the paper's ten seconds; our local search stands in its place.
+// drawImbalance is figure 15: 800 models in 20 parts. The MILP of this size has 16,000 binaries, for which HiGHS
+// finds nothing in the paper's ten seconds, so our local search takes its place.
 func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	rows, err := in.assign(ctx, [2]int{800, 20}, 20, "local", "random")
 	if err != nil {
@@ -52,7 +52,7 @@ func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 				values = append(values, map[string]float64{"demand": r.ImbalanceDemand, "memory": r.ImbalanceMemory}[what])
 			}
 
-			// Sorted values over their rank: the curve of the paper's figure.
+			// Sorted values over their rank give the curve of the paper's figure.
 			slices.Sort(values)
 			for i, v := range values {
 				p.Add(solver, min(v, 0.5), float64(i+1)/float64(len(values)))
@@ -68,8 +68,8 @@ func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// drawSolver is §A.1's sentence: 400 models in 4 parts, the MILP against random partitions. HiGHS stands in CPLEX's
-// place (bench/solver).
+// drawSolver is a statement of §A.1: 400 models in 4 parts, the MILP against random partitions. HiGHS replaces CPLEX
+// (bench/solver).
 func drawSolver(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	rows, err := in.assign(ctx, [2]int{400, 4}, 5, "local", "random", "highs")
 	if err != nil {

@@ -22,8 +22,8 @@ var table1 = []printedProfile{
 	{"MobileNet", 1.01, 2.39, 17, 84, 2653}, {"ResNet50", 2.05, 5.37, 98, 170, 2798}, {"VGG16", 2.73, 5.78, 528, 822, 6200},
 }
 
-// drawProfiles is table 1 beside table 5, which is what everything else runs on. Times and memory of our own models
-// are measured on a host, not here: `downbeat profile` and `downbeat bench gpu`.
+// drawProfiles is table 1 beside table 5, on which all other figures run. Times and memory of our own models are
+// measured on a host, by `downbeat profile` and `downbeat bench gpu`.
 func drawProfiles(context.Context, *Inputs) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"model", "alpha_ms", "beta_ms", "beta_over_alpha", "file_mb", "static_mb", "dynamic_mb", "table5_alpha_ms", "table5_beta_ms"}}
 

@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// roundRobin is table 2: requests with exponential gaps reach frontends at random, each of which deals them out to
-// backends in turn; the number that one backend gets in a window should not vary.
+// roundRobin is table 2: requests with exponential gaps reach random frontends, each of which distributes them over
+// backends in turn. The number of requests per backend and window should not vary.
 type roundRobin struct {
 	rate      float64 // requests/s
 	window    float64 // seconds
@@ -20,13 +20,13 @@ type roundRobin struct {
 
 const roundRobinBackends = 100
 
-// windowDeviation returns the mean and the standard deviation of the requests of a backend in a window, over so many
+// windowDeviation returns the mean and the standard deviation of a backend's requests per window, over this many
 // windows of all backends.
 func (r roundRobin) windowDeviation(windows int, seed uint64) (mean, deviation float64) {
 	rng := rand.New(rand.NewPCG(seed, uint64(r.frontends)))
 	next := make([]int, r.frontends)
 	for i := range next {
-		next[i] = rng.IntN(roundRobinBackends) // frontends do not start in step
+		next[i] = rng.IntN(roundRobinBackends) // frontends start at different backends
 	}
 
 	var sum, squares float64
@@ -34,7 +34,7 @@ func (r roundRobin) windowDeviation(windows int, seed uint64) (mean, deviation f
 	at := rng.ExpFloat64() / r.rate
 	for w := range windows {
 		clear(counts)
-		// Arrivals go on across windows: only the counts begin anew.
+		// Arrivals continue across windows; only the counts restart.
 		for ; at < float64(w+1)*r.window; at += rng.ExpFloat64() / r.rate {
 			f := rng.IntN(r.frontends)
 			counts[next[f]]++
@@ -46,13 +46,14 @@ func (r roundRobin) windowDeviation(windows int, seed uint64) (mean, deviation f
 		}
 	}
 
-	// The variance as the mean of squares less the square of the mean: counts are small, so nothing cancels.
+	// Compute the variance as the mean of squares minus the square of the mean: counts are small, so the difference
+	// is exact enough.
 	n := float64(windows * roundRobinBackends)
 	mean = sum / n
 	return mean, math.Sqrt(squares/n - mean*mean)
 }
 
-// drawRoundRobin is table 2, and its deviation over more numbers of frontends.
+// drawRoundRobin is table 2, with its deviation for more numbers of frontends.
 func drawRoundRobin(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"window_ms", "rate_rps", "frontends", "mean", "deviation", "published"}}
 	published := map[string]string{"400 1": "0.753", "400 25": "2.463", "200 1": "0.396", "200 25": "1.860"}

@@ -14,8 +14,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// drawSizes is §4.2's rule for a new model, (1+1/N)·ℓ(b) < SLO and N·b/ℓ(b) ≥ λ, beside the fewest GPUs that keep
-// 99 % in the SLO in virtual time.
+// drawSizes compares §4.2's rule for a new model, (1+1/N)·ℓ(b) < SLO and N·b/ℓ(b) ≥ λ, with the fewest GPUs that keep
+// 99 % within the SLO in virtual time.
 func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	policies, err := goodput.Policies("downbeat")
 	if err != nil {
@@ -29,13 +29,13 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		name    string
 		entries []profile.Entry
 	}{{"1080ti", profile.GTX1080Ti()}, {"a100", profile.A100()}} {
-		// Fifteen models from all over the zoo keep the run short and all batching ratios in it.
+		// Fifteen models from the whole zoo keep the run short and cover all batching ratios.
 		for _, e := range scale.Spread(zoo.entries, 15) {
 			t, err := e.Profile()
 			if err != nil {
 				return nil, err
 			}
-			// Rates go round five levels from 1.5 to 30 GPUs, so that small and large answers are both judged.
+			// Rates cycle through five levels from 1.5 to 30 GPUs, to judge small and large answers.
 			fit := t.BatchMax(e.SLO * 4 / 5)
 			rate := []float64{1.5, 4, 8, 16, 30}[tried%5] * float64(fit) / t.Exec(fit).Seconds()
 			planned, err := plan.Size(t, e.SLO, rate, plan.DefaultTargets())
@@ -43,7 +43,7 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 				return nil, err
 			}
 
-			// The printed rule is u* = 1: no GPU is kept in reserve.
+			// The printed rule has u* = 1: no GPU is kept in reserve.
 			printed, err := plan.Size(t, e.SLO, rate, plan.Targets{{GPUs: 1, Share: 1}})
 			if err != nil {
 				return nil, err
@@ -76,11 +76,11 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// fewest finds by halving the fewest GPUs up to most with at most 1 % bad.
+// fewest finds, by bisection, the fewest GPUs up to most with at most 1 % bad.
 func (in *Inputs) fewest(ctx context.Context, e profile.Entry, rate float64, most int, policy goodput.Policy) (int, error) {
 	var failed error
 
-	// Halving supposes that more GPUs never serve fewer requests in time.
+	// Bisection assumes that more GPUs never serve fewer requests in time.
 	n := sort.Search(most, func(i int) bool {
 		if failed = ctx.Err(); failed != nil {
 			return true

@@ -13,12 +13,12 @@ import (
 // The policies that the paper compares, ours first. clockwork-bare is Clockwork without its buffer of 5 ms.
 const paperPolicies = "downbeat,symphony-printed,clockwork,clockwork-bare,nexus-1,nexus-8"
 
-// bars shows every policy's goodput in every setting of rows, over the bound: settings stand at 1, 2, ….
+// bars draws every policy's goodput over the bound, for the settings of rows, at x = 1, 2, ….
 func bars(title string, rows []goodput.Row) chart.Panel {
 	p := chart.Panel{Title: title, XLabel: "setting, in the CSV's order", YLabel: "goodput over the bound", YMax: 1}
 	at, last := 0.0, ""
 	for _, r := range rows {
-		// Rows of a setting follow each other.
+		// Rows of a setting are consecutive.
 		if r.Setting != last {
 			at, last = at+1, r.Setting
 		}
@@ -27,7 +27,7 @@ func bars(title string, rows []goodput.Row) chart.Panel {
 	return p
 }
 
-// drawZoos is figure 6: scheduler alone.
+// drawZoos is figure 6: the scheduler alone.
 func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	rows, err := in.compareNamed(ctx, "fig6", paperPolicies)
 	if err != nil {
@@ -53,7 +53,7 @@ func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			parts = append(parts, fmt.Sprintf("%.2f× %s (printed %.2f×)", x, rival, over(printed, findRow(rows, setting, rival))))
 		}
 
-		// The buffer is what the factor hangs on, so a Clockwork without it stands beside.
+		// The factor depends on Clockwork's buffer, so show Clockwork without it, too.
 		bare := over(printed, findRow(rows, setting, "clockwork-bare"))
 		d.Claims = append(d.Claims, figure.Claim{What: c.setting + ", over Clockwork and Nexus", Published: c.published, Ours: strings.Join(parts, ", "),
 			Verdict: figure.Judge(most >= 0.97*c.least), Why: fmt.Sprintf("the printed policy has %.2f of a Clockwork without its buffer", bare)})
@@ -69,7 +69,7 @@ func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// settingsOf lists the settings of rows, in order.
+// settingsOf returns the settings of rows, in order.
 func settingsOf(rows []goodput.Row) []string {
 	var out []string
 	for _, r := range rows {
