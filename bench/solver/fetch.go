@@ -16,8 +16,8 @@ const (
 	moduleSHA256 = "528be4365bea1d4188988646b244263f50320df55782e14d6af5bce7cd45c840"
 )
 
-// readModule returns the bytes of highs.wasm, checked against the digest, and the directory that
-// it lies in. HIGHS_WASM may name the file; otherwise it is below the repository's .cache.
+// readModule returns highs.wasm after checking its digest, and the directory in which it lies. HIGHS_WASM may name
+// the file; otherwise it is below the repository's .cache.
 func readModule(ctx context.Context) (wasm []byte, dir string, err error) {
 	path := os.Getenv("HIGHS_WASM")
 	if path == "" {
@@ -43,7 +43,7 @@ func readModule(ctx context.Context) (wasm []byte, dir string, err error) {
 	return wasm, filepath.Dir(path), nil
 }
 
-// repositoryRoot looks for the tree's go.mod from the working directory upwards.
+// repositoryRoot searches the tree's go.mod from the working directory upwards.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

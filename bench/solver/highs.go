@@ -12,10 +12,10 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// limitMax is the longest search: a day.
+// limitMax is the longest search, a day.
 const limitMax = 24 * time.Hour
 
-// HiGHS's C functions under the names that version 1.15.3 exports them.
+// HiGHS's C functions under their export names in version 1.15.3.
 const (
 	initialize      = "v"
 	malloc          = "uc"
@@ -32,7 +32,7 @@ const (
 	highsGetOptimum = "Ka"
 )
 
-// compiledModule is the module made ready, once per process.
+// compiledModule is the compiled module, once per process.
 type compiledModule struct {
 	runtime wazero.Runtime
 	module  wazero.CompiledModule
@@ -43,7 +43,7 @@ var (
 	compiled  *compiledModule
 )
 
-// openModule compiles the module unless that is done. A failure is not kept: the next call tries again.
+// openModule compiles the module if necessary. It does not keep a failure: the next call tries again.
 func openModule(ctx context.Context) (*compiledModule, error) {
 	compiling.Lock()
 	defer compiling.Unlock()
@@ -56,7 +56,7 @@ func openModule(ctx context.Context) (*compiledModule, error) {
 		return nil, err
 	}
 
-	// The cache beside the module spares every later process the compiling.
+	// The cache beside the module saves later processes the compilation.
 	config := wazero.NewRuntimeConfig()
 	if cache, err := wazero.NewCompilationCacheWithDir(filepath.Join(dir, "compiled")); err == nil {
 		config = config.WithCompilationCache(cache) // without a cache every process compiles
@@ -75,9 +75,8 @@ func openModule(ctx context.Context) (*compiledModule, error) {
 	return c, nil
 }
 
-// Solve minimises a problem. It fails with ErrUnavailable where there is no solver, with the
-// context's error once that ends, and for a malformed problem; a problem without a solution is no
-// error but a Status.
+// Solve minimises a problem. It returns ErrUnavailable without a solver, the context's error when the context ends,
+// and an error for a malformed problem. A problem without a solution is no error but a Status.
 func Solve(ctx context.Context, p Problem) (s Solution, err error) {
 	if err := p.checkShape(); err != nil {
 		return s, err
@@ -87,7 +86,7 @@ func Solve(ctx context.Context, p Problem) (s Solution, err error) {
 	if err != nil {
 		return s, err
 	}
-	// wazero keeps several instances of one module apart only if they have no name.
+	// wazero needs an empty name to run several instances of one module.
 	instance, err := c.runtime.InstantiateModule(ctx, c.module, wazero.NewModuleConfig().WithName("").WithStartFunctions(initialize))
 	if err != nil {
 		return s, fmt.Errorf("solver: %w", err)
@@ -104,7 +103,7 @@ func Solve(ctx context.Context, p Problem) (s Solution, err error) {
 	return s, ctx.Err()
 }
 
-// machine is one instance of the module. The first error stays, and later calls do nothing.
+// machine is one instance of the module. It keeps the first error, and later calls do nothing.
 type machine struct {
 	ctx    context.Context
 	module api.Module
@@ -135,8 +134,8 @@ func (m *machine) mustCall(what, function string, arguments ...uint64) {
 	}
 }
 
-// solveProblem passes the problem, runs, and reads the result. The instance is thrown away afterwards, so
-// nothing is freed.
+// solveProblem passes the problem, runs, and reads the result. The instance is discarded afterwards, so nothing is
+// freed.
 func (m *machine) solveProblem(p *Problem) Solution {
 	highs := m.callFunction(highsCreate)
 	m.configureRun(highs, p)
@@ -175,14 +174,14 @@ func (m *machine) passProblem(highs uint64, p *Problem) {
 		integrality = m.passInts(marks)
 	}
 
-	// A problem without integers passes no marks: HiGHS then solves it as a linear program, with duals.
+	// Without integers, pass no integrality: HiGHS then solves a linear program, with duals.
 	m.mustCall("the problem", highsPassMip, highs,
 		uint64(len(p.Cost)), uint64(len(p.RowLower)), uint64(len(p.Row)), byColumns, minimise, api.EncodeF64(0),
 		m.passFloats(p.Cost), m.passFloats(p.Lower), m.passFloats(p.Upper), m.passFloats(p.RowLower), m.passFloats(p.RowUpper),
 		m.passInts(p.Start), m.passInts(p.Row), m.passFloats(p.Value), integrality)
 }
 
-// modelStatus holds those of HiGHS's codes that mean something else than a failure.
+// modelStatus maps HiGHS's codes that are not failures.
 var modelStatus = map[int32]Status{7: Optimal, 8: Infeasible, 9: Unbounded, 10: Unbounded, 13: Feasible, 14: Feasible, 17: Feasible}
 
 func (m *machine) readSolution(highs uint64, p *Problem) Solution {
@@ -195,7 +194,7 @@ func (m *machine) readSolution(highs uint64, p *Problem) Solution {
 	s := Solution{Status: status}
 	const feasiblePoint = 2
 
-	// HiGHS reports a time limit with and without a point under one code.
+	// HiGHS has one code for a time limit with and without a feasible point.
 	if status == Feasible && m.readInfo(highs, "primal_solution_status") != feasiblePoint {
 		s.Status = Unsolved
 	}
@@ -210,7 +209,7 @@ func (m *machine) readSolution(highs uint64, p *Problem) Solution {
 	s.Objective = api.DecodeF64(m.callFunction(highsGetOptimum, highs))
 	s.Values = m.readFloats(values, n)
 
-	// A linear program is solved to its optimum; with integers the bound is the search tree's.
+	// A linear program is solved to its optimum; with integers, the bound is the search tree's.
 	s.Bound = s.Objective
 	if p.hasIntegers() {
 		s.Bound = m.infoFloat(highs, "mip_dual_bound")

@@ -9,12 +9,11 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// hostModule is the name under which the module imports what its host does.
+// hostModule is the name under which the module imports the host's functions.
 const hostModule = "a"
 
-// instantiateHost gives the module the little that HiGHS needs of its host: clocks, a growing
-// memory, and a place for messages. There are no files; every call that would open one fails. The
-// one-letter names are those of version 1.15.3.
+// instantiateHost provides the functions that HiGHS imports from its host: clocks, growing memory, and output of
+// messages. There are no files; every call that opens one fails. The one-letter names are those of version 1.15.3.
 func instantiateHost(ctx context.Context, runtime wazero.Runtime) error {
 	const badFile, noEntry = 8, -44 // EBADF of WASI, -ENOENT of emscripten
 	host := runtime.NewHostModuleBuilder(hostModule)
@@ -22,7 +21,7 @@ func instantiateHost(ctx context.Context, runtime wazero.Runtime) error {
 		host.NewFunctionBuilder().WithFunc(function).Export(name)
 	}
 
-	// What ends the program ends the call: wazero turns a panic of the host into an error.
+	// Functions that end the program panic: wazero turns a panic of the host into an error of the call.
 	export("a", func(_, _, _ uint32) { panic("HiGHS threw an exception") })
 	export("k", func() { panic("HiGHS aborted") })
 	export("b", func(code uint32) { panic("HiGHS exited") })
@@ -48,7 +47,7 @@ func instantiateHost(ctx context.Context, runtime wazero.Runtime) error {
 		return 0
 	})
 
-	// Files: fcntl, ioctl, open, close, read, seek, write. What is written is a log, and goes nowhere.
+	// Files: fcntl, ioctl, open, close, read, seek, write. Only the log is written, and it is discarded.
 	export("e", func(_, _, _ uint32) int32 { return noEntry })
 	export("h", func(_, _, _ uint32) int32 { return noEntry })
 	export("i", func(_, _, _, _ uint32) int32 { return noEntry })
@@ -63,20 +62,19 @@ func instantiateHost(ctx context.Context, runtime wazero.Runtime) error {
 
 var started = time.Now()
 
-// moduleClock is the module's clock. HiGHS looks at it to honour its time limit, and at nothing
-// else, so a context that has ended shows as a clock beyond every limit: that stops a search
-// without a check in its inner loops.
+// moduleClock is the module's clock. HiGHS uses it only for its time limit. When the context has ended, it returns a
+// time beyond every limit, which stops a search without a check in its inner loops.
 func moduleClock(ctx context.Context) float64 {
 	ms := float64(time.Since(started).Microseconds()) / 1e3
 
-	// A cancelled context looks like a time limit that has passed, which HiGHS handles by itself.
+	// To HiGHS, a canceled context looks like an expired time limit.
 	if ctx.Err() != nil {
 		ms += limitMax.Seconds() * 2e3
 	}
 	return ms
 }
 
-// growMemory makes room for size bytes, and for a fifth more, as the caller will be back.
+// growMemory makes room for size bytes plus a fifth, to avoid frequent calls.
 func growMemory(_ context.Context, m api.Module, size uint32) uint32 {
 	const page = 1 << 16
 	memory := m.Memory()
@@ -93,7 +91,7 @@ func growMemory(_ context.Context, m api.Module, size uint32) uint32 {
 	return 0
 }
 
-// discardVector counts the bytes of an iovec list and says that they are written.
+// discardVector counts the bytes of an iovec list and reports them as written.
 func discardVector(_ context.Context, m api.Module, _, vector, n, written uint32) uint32 {
 	total := uint32(0)
 	for i := range n {

@@ -17,7 +17,7 @@ func (m *machine) allocateBytes(size int) uint64 {
 		return 0
 	}
 
-	// malloc may answer 0 for zero bytes, which stands for no memory here.
+	// Allocate at least 8 bytes: for zero bytes malloc may return 0, which means failure.
 	at := m.callFunction(malloc, uint64(max(8, size)))
 	if at == 0 && m.err == nil {
 		m.err = errMemory
@@ -65,7 +65,7 @@ func (m *machine) readFloats(at uint64, n int) []float64 {
 	return out
 }
 
-// readInfo reads one of HiGHS's numbers that are integers.
+// readInfo reads an integer information value of HiGHS.
 func (m *machine) readInfo(highs uint64, name string) int32 {
 	at := m.allocateBytes(8)
 	m.mustCall(name, highsGetInt, highs, m.passText(name), at)

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// ErrUnavailable says that there is no solver: the module is not there and cannot be fetched.
+// ErrUnavailable means that the module is missing and cannot be fetched.
 var ErrUnavailable = errors.New("the HiGHS module is not available")
 
-// Inf stands for an absent bound, with either sign.
+// Inf is an absent bound, with either sign.
 var Inf = math.Inf(1)
 
-// Problem is min Cost·x subject to RowLower ≤ A·x ≤ RowUpper and Lower ≤ x ≤ Upper, with A given by
-// columns. Build one with AddRow and AddColumn, or fill it in.
+// Problem is min Cost·x subject to RowLower ≤ A·x ≤ RowUpper and Lower ≤ x ≤ Upper, with A given by columns. Build it
+// with AddRow and AddColumn, or fill in the fields.
 type Problem struct {
 	// Per column.
 	Cost, Lower, Upper []float64
 	Integer            []bool // nil: all columns are continuous
 	// Per row.
 	RowLower, RowUpper []float64
-	// Column j has the coefficients Value[k] in rows Row[k] for Start[j] ≤ k < Start[j+1], so that
-	// len(Start) = columns + 1. A row may appear once per column.
+	// Column j has the coefficients Value[k] in rows Row[k] for Start[j] ≤ k < Start[j+1], so len(Start) = columns +
+	// 1. A row may appear once per column.
 	Start []int32
 	Row   []int32
 	Value []float64
 
-	// Hint is a feasible point to start from, one value per column; nil: none.
+	// Hint is a feasible starting point, one value per column; nil: none.
 	Hint []float64
-	// Gap is the relative difference from the best bound at which the search ends; 0: 10⁻⁴, HiGHS's own.
+	// Gap is the relative distance to the best bound at which the search ends; 0: 10⁻⁴, HiGHS's default.
 	Gap float64
-	// Limit bounds the time of a search that finds no proof; 0: a minute. The context bounds it as well.
+	// Limit bounds the time of a search without a proof; 0: a minute. The context bounds it as well.
 	Limit time.Duration
 }
 
@@ -47,8 +47,7 @@ func (p *Problem) AddRow(lower, upper float64) int {
 	return len(p.RowLower) - 1
 }
 
-// AddColumn adds a variable in [lower, upper] with its coefficients in rows that are there, and
-// returns its index.
+// AddColumn adds a variable in [lower, upper] with coefficients in existing rows, and returns its index.
 func (p *Problem) AddColumn(cost, lower, upper float64, integer bool, terms ...Term) int {
 	if len(p.Start) == 0 {
 		p.Start = append(p.Start, 0)
@@ -64,30 +63,30 @@ func (p *Problem) AddColumn(cost, lower, upper float64, integer bool, terms ...T
 	return len(p.Cost) - 1
 }
 
-// Status says how a search ended.
+// Status is how a search ended.
 type Status int
 
 // The ends of a search.
 const (
 	Optimal    Status = iota // proved, within Gap
-	Feasible                 // the time was up: Values are feasible and no proof was found
+	Feasible                 // the time was up: Values are feasible, without a proof
 	Infeasible               // no point meets the constraints
-	Unbounded                // the objective has no lower bound, or there is no point at all
+	Unbounded                // the objective has no lower bound, or no point exists at all
 	Unsolved                 // the time was up before any feasible point was found
 )
 
-// String names a status.
+// String returns the name of a status.
 func (s Status) String() string {
 	return [...]string{"optimal", "feasible", "infeasible", "unbounded", "unsolved"}[s]
 }
 
-// Solution is what a search found. Values and Objective are set if Status is Optimal or Feasible.
+// Solution is the result of a search. Values and Objective are set if Status is Optimal or Feasible.
 type Solution struct {
 	Status    Status
 	Objective float64
 	Bound     float64   // no point is better than this; equals Objective for linear programs
 	Values    []float64 // per column
-	RowDuals  []float64 // per row: what the objective gains by one unit more; linear programs only
+	RowDuals  []float64 // per row: change of the objective per unit of the row's bound; linear programs only
 	Elapsed   time.Duration
 }
 
@@ -107,8 +106,7 @@ func (p *Problem) checkShape() error {
 		return fmt.Errorf("solver: gap %v, limit %v, want neither below 0", p.Gap, p.Limit)
 	}
 
-	// What is malformed is refused here, with its index: within the module it would be memory that is not the
-	// problem's.
+	// Reject malformed indexes here: within the module they would access memory outside the problem.
 	for j := range n {
 		if p.Start[j+1] < p.Start[j] {
 			return fmt.Errorf("solver: start %d is %d, before start %d at %d", j+1, p.Start[j+1], j, p.Start[j])
