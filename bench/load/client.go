@@ -13,27 +13,27 @@ import (
 	"downbeat.dev/models"
 )
 
-// Client is a Target that asks through the frontend library, with inputs prepared beforehand:
-// rendered street scenes for the models of models/, random bytes for others.
+// Client is a Target that sends requests through the frontend library, with inputs prepared in advance: rendered
+// street scenes for the models of models/, random bytes for others.
 type Client struct {
-	// Do asks once; NewClient sets it to the library's own. It may be replaced before the first Infer.
+	// Do sends one request; NewClient sets it to the library's own. It may be replaced before the first Infer.
 	Do     func(context.Context, frontend.Request) (frontend.Result, error)
 	client *frontend.Client
 	models []*prepared
 }
 
-// prepared is one model with the inputs that its requests take turns with.
+// prepared is one model with the inputs that its requests use in turn.
 type prepared struct {
 	model  *frontend.Model
 	recipe models.Recipe
 	known  bool // recipe is set
 	inputs [][]byte
-	class  []int // what each input shows; -1 when nobody knows or the model does not say
+	class  []int // class of each input; -1: unknown, or not a classifier
 	right  atomic.Int64
 	judged atomic.Int64
 }
 
-// inputsEach bounds the memory that inputs take: enough variety for caches to be cold.
+// inputsEach bounds the memory of inputs; it is large enough to exceed caches.
 const inputsEach = 64
 
 // NewClient prepares inputs for the named models, which the scheduler must have announced.
@@ -56,13 +56,14 @@ func NewClient(c *frontend.Client, names []string, seed uint64) (*Client, error)
 	return t, nil
 }
 
-// fillInputs draws or makes up the inputs.
+// fillInputs draws or generates the inputs.
 func (p *prepared) fillInputs(painter *models.Painter, seed uint64) error {
 	if p.model.InputBytes < 0 {
 		return errors.New("its inputs have no fixed size; load cannot make them up")
 	}
 
-	// A model of this tree gets rendered scenes, so that its answers can be judged; any other gets random bytes.
+	// A model of this tree gets rendered scenes, so that its answers can be judged; any other model gets random
+	// bytes.
 	if p.known {
 		h, w := p.recipe.Size()
 		p.known = p.model.InputBytes == h*w*3 && len(p.model.Inputs) == 1
@@ -87,7 +88,7 @@ func (p *prepared) fillInputs(painter *models.Painter, seed uint64) error {
 	return nil
 }
 
-// Infer asks once, and compares a classifier's answer with what the picture shows.
+// Infer sends one request and compares a classifier's answer with the picture's class.
 func (t *Client) Infer(ctx context.Context, model, seq int) error {
 	p := t.models[model]
 	i := seq % len(p.inputs)
@@ -104,7 +105,7 @@ func (t *Client) Infer(ctx context.Context, model, seq int) error {
 		return err
 	}
 
-	// Only pictures of this tree have a known class; accuracy is counted over those alone.
+	// Only pictures of this tree have a known class; accuracy is over those alone.
 	if p.class[i] >= 0 {
 		p.judged.Add(1)
 		if class, _ := models.Best(decodeFloats(r.Data)); class == p.class[i] {
@@ -116,7 +117,7 @@ func (t *Client) Infer(ctx context.Context, model, seq int) error {
 	return nil
 }
 
-// Right returns how many answers of classifiers were right, of how many.
+// Right returns the number of right classifications, and of all judged ones.
 func (t *Client) Right() (right, judged int64) {
 	for _, p := range t.models {
 		right += p.right.Load()
@@ -134,7 +135,7 @@ func decodeFloats(b []byte) []float32 {
 	return out
 }
 
-// Classify names how a request of the frontend library ended: the kind and the reason.
+// Classify returns the outcome of a request of the frontend library: the kind and the reason.
 func Classify(err error) string {
 	var o *frontend.OutcomeError
 	if !errors.As(err, &o) {

@@ -1,6 +1,6 @@
-// Package load sends open-loop load and accounts for every request. Arrivals are drawn ahead of
-// time; latency counts from the intended moment of sending, so a generator or a server that falls
-// behind is seen in the numbers (no coordinated omission). It decides nothing about scheduling.
+// Package load sends open-loop load and accounts for every request. Arrivals are drawn in advance. Latency counts
+// from the intended time of sending, so that a generator or a server that falls behind shows in the numbers (no
+// coordinated omission). The package makes no scheduling decisions.
 package load
 
 import (
@@ -12,32 +12,31 @@ import (
 	"downbeat.dev/core/arrivals"
 )
 
-// Model is what the generator needs to know of a model.
+// Model is a model's part in the load.
 type Model struct {
 	Name string
 	SLO  time.Duration // budget of each request
 }
 
-// A Target answers one request. ctx carries the request's deadline. Infer is called by many
-// goroutines at once.
+// A Target answers one request. ctx carries the request's deadline. Infer is called concurrently.
 type Target interface {
 	Infer(ctx context.Context, model int, seq int) error
 }
 
-// Options say what to send.
+// Options are the options of a run.
 type Options struct {
 	Models   []Model
 	Plan     []arrivals.Arrival // in order of At; Model is the index in Models
 	Classify func(error) string
-	// InFlightMax bounds the goroutines; a request that finds no place is counted as "generator
-	// limit", never silently left out. 0: 100,000.
+	// InFlightMax bounds the goroutines. A request beyond it counts as "generator limit" and is never silently
+	// omitted. 0: 100,000.
 	InFlightMax int
 	// Progress, if set, is called about once a second by one goroutine.
 	Progress func(elapsed time.Duration, sent, answered, good int64)
 }
 
-// Run sends the plan and returns when every request has ended or ctx is cancelled; the requests
-// that were not sent by then are left out of the report, those under way are counted.
+// Run sends the plan and returns when every request has ended or ctx is canceled. The report then counts requests
+// under way and omits those that were not sent.
 func Run(ctx context.Context, target Target, o Options) *Report {
 	if o.InFlightMax == 0 {
 		o.InFlightMax = 100_000
@@ -46,7 +45,7 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 	stop := r.followProgress(o.Progress)
 	defer stop()
 
-	// The bound keeps a system that answers nothing from taking the generator's memory.
+	// The bound keeps an unresponsive system from exhausting the generator's memory.
 	places := make(chan struct{}, o.InFlightMax)
 	var wg sync.WaitGroup
 	r.start = time.Now()
@@ -56,7 +55,7 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 			break
 		}
 
-		// A generator that is late is not hidden: its lag is in the report, and latency counts from due.
+		// Do not hide a late generator: the report has its lag, and latency counts from due.
 		r.noteLag(time.Since(due))
 		r.sent.Add(1)
 
@@ -75,7 +74,7 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 		}()
 	}
 
-	// Goodput is per second of sending, so the wait for the last answers does not count.
+	// Goodput is per second of sending, without the wait for the last answers.
 	r.elapsed = time.Since(r.start)
 	wg.Wait()
 	return r
@@ -83,7 +82,7 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 
 // sendOne sends a request and counts how it ended.
 func (r *Report) sendOne(ctx context.Context, target Target, a arrivals.Arrival, seq int, due time.Time) {
-	// The deadline counts from the intended moment, so a late start shortens the budget.
+	// The deadline counts from the intended time, so a late start shortens the budget.
 	slo := r.Models[a.Model].SLO
 	rctx, cancel := context.WithDeadline(ctx, due.Add(slo))
 	err := target.Infer(rctx, int(a.Model), seq)
@@ -91,7 +90,7 @@ func (r *Report) sendOne(ctx context.Context, target Target, a arrivals.Arrival,
 	r.countEnd(int(a.Model), due, slo, err)
 }
 
-// sleepUntil returns false when ctx ended first.
+// sleepUntil returns false if ctx ends first.
 func sleepUntil(ctx context.Context, due time.Time) bool {
 	d := time.Until(due)
 	if d <= 0 {
@@ -132,7 +131,7 @@ func (r *Report) followProgress(progress func(time.Duration, int64, int64, int64
 	return func() { close(done); <-ended }
 }
 
-// counters are touched by every request's goroutine.
+// counters are written by every request's goroutine.
 type counters struct {
 	sent, answered, good atomic.Int64
 	lagMax               atomic.Int64
@@ -140,7 +139,7 @@ type counters struct {
 
 func (c *counters) noteLag(d time.Duration) {
 	for {
-		// The maximum is kept without a lock: it is touched by every request.
+		// Keep the maximum without a lock, since every request updates it.
 		old := c.lagMax.Load()
 		if int64(d) <= old || c.lagMax.CompareAndSwap(old, int64(d)) {
 			return

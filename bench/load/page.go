@@ -27,8 +27,8 @@ type pageRow struct {
 	Served, Late, Dropped int64
 }
 
-// WritePage writes the report as one HTML file with plots, which needs nothing else and runs no script. Facts are
-// lines such as the command and its seed, name and value by turns.
+// WritePage writes the report as one self-contained HTML file with plots and without scripts. facts are pairs of name
+// and value, such as the seed.
 func (r *Report) WritePage(w io.Writer, facts ...string) error {
 	plots, err := r.drawPlots()
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Report) pageRows() []pageRow {
 	return rows
 }
 
-// drawPlots shows rates and latencies over time, and each model's latencies with their share.
+// drawPlots draws rates and latencies over time, and the distribution of each model's latencies.
 func (r *Report) drawPlots() (string, error) {
 	rates := chart.Panel{Title: "requests by when they were due", XLabel: "seconds", YLabel: "requests/s"}
 	latency := chart.Panel{Title: "latency by when requests were due", XLabel: "seconds", YLabel: "ms"}
@@ -102,7 +102,7 @@ func (r *Report) drawPlots() (string, error) {
 		}
 	}
 
-	// A panel whose range is empty would divide by it.
+	// Skip panels with an empty range, which would divide by it.
 	panels := []chart.Panel{rates, latency, shares, bad}
 	for i := range panels {
 		panels[i].XMax, panels[i].YMax = max(panels[i].XMax, 1), max(panels[i].YMax, 0.01)

@@ -17,14 +17,14 @@ import (
 
 var errLimit = errors.New("the generator holds too many requests")
 
-// Outcome names that the generator itself gives; the others come from Options.Classify.
+// Outcomes that the generator itself assigns; the others come from Options.Classify.
 const (
 	Served = "served"
 	Late   = "late" // an output, but after the deadline
 	Limit  = "generator limit"
 )
 
-// Report is what a run gave. Read it after Run has returned.
+// Report is the result of a run. Read it after Run has returned.
 type Report struct {
 	Models []Model
 	Rows   []Row
@@ -35,11 +35,11 @@ type Report struct {
 	elapsed  time.Duration
 }
 
-// Row is one model's share.
+// Row is one model's result.
 type Row struct {
-	mu       sync.Mutex // guards all below while requests are under way
+	mu       sync.Mutex // guards the fields below while requests are under way
 	Outcomes map[string]int64
-	Latency  *hdrhistogram.Histogram // µs from the intended send time, answered requests only
+	Latency  *hdrhistogram.Histogram // µs from the intended time of sending, answered requests only
 	Offered  int64
 	Good     int64
 }
@@ -74,7 +74,7 @@ func (r *Report) countEnd(model int, due time.Time, slo time.Duration, err error
 	row.Offered++
 	row.Outcomes[name]++
 	if err == nil {
-		// Values beyond the histogram's range are counted at its end.
+		// Values beyond the histogram's range count at its end.
 		_ = row.Latency.RecordValue(min(max(took.Microseconds(), 1), row.Latency.HighestTrackableValue()))
 	}
 	if name == Served {
@@ -92,20 +92,20 @@ func (r *Report) countEnd(model int, due time.Time, slo time.Duration, err error
 	}
 }
 
-// Timeline is what became of the requests over time.
+// Timeline returns the outcomes over time.
 func (r *Report) Timeline() *Timeline { return r.timeline }
 
-// Sent and Ended are equal when every request was accounted for.
+// Sent and Ended are equal if every request was accounted for.
 func (r *Report) Sent() int64  { return r.sent.Load() }
 func (r *Report) Ended() int64 { return r.answered.Load() }
 
-// Goodput is requests answered within their deadline, per second of sending.
+// Goodput returns the requests answered within their deadline, per second of sending.
 func (r *Report) Goodput() float64 { return float64(r.good.Load()) / r.elapsed.Seconds() }
 
-// LagMax is by how much the generator itself was late at worst.
+// LagMax returns the largest delay of the generator itself.
 func (r *Report) LagMax() time.Duration { return time.Duration(r.lagMax.Load()) }
 
-// BadPercent is the share of requests not answered within their deadline.
+// BadPercent returns the percentage of requests not answered within their deadline.
 func (r *Report) BadPercent() float64 {
 	if r.Sent() == 0 {
 		return 0
@@ -113,10 +113,10 @@ func (r *Report) BadPercent() float64 {
 	return 100 * float64(r.Sent()-r.good.Load()) / float64(r.Sent())
 }
 
-// Percentile over the answered requests of all models.
+// Percentile returns a latency percentile over the answered requests of all models.
 func (r *Report) Percentile(p float64) time.Duration {
 	all := hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
-	// Histograms of one range merge without loss; percentiles of percentiles would mean nothing.
+	// Merge the histograms, which loses nothing: percentiles of percentiles would mean nothing.
 	for i := range r.Rows {
 		all.Merge(r.Rows[i].Latency)
 	}
@@ -145,8 +145,8 @@ func (r *Report) Outcomes() (names []string, counts map[string]int64) {
 	return names, counts
 }
 
-// Table prints a row per model and the sum of outcomes. batchMean may be nil; else it returns the
-// mean batch size of a model, 0 when unknown.
+// Table prints a row per model and the sums of outcomes. batchMean, unless nil, returns the mean batch size of a
+// model, 0 if unknown.
 func (r *Report) Table(w io.Writer, batchMean func(model string) float64) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "model\toffered r/s\tgoodput r/s\tbad %\tp50 ms\tp99 ms\tp99.9 ms\tbatch\t")

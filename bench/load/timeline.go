@@ -9,10 +9,10 @@ import (
 	"downbeat.dev/core/arrivals"
 )
 
-// binsMax bounds the memory of a timeline: a bin takes some 20 KB.
+// binsMax bounds the memory of a timeline: a bin takes about 20 KB.
 const binsMax = 240
 
-// Timeline is what became of requests, by when they were due.
+// Timeline counts requests by the time at which they were due.
 type Timeline struct {
 	Width time.Duration // of a bin
 	bins  []bin
@@ -25,9 +25,9 @@ type bin struct {
 	latency *hdrhistogram.Histogram // µs, of answered requests; nil: none
 }
 
-// newTimeline covers a plan, in whole seconds and at most binsMax bins.
+// newTimeline covers a plan with at most binsMax bins of whole seconds.
 func newTimeline(plan []arrivals.Arrival) *Timeline {
-	// A bin is a whole number of seconds, the least that binsMax of them cover the plan with.
+	// A bin is the smallest whole number of seconds with which binsMax bins cover the plan.
 	span := time.Second
 	if n := len(plan); n > 0 {
 		span = max(span, plan[n-1].At+1)
@@ -39,9 +39,9 @@ func newTimeline(plan []arrivals.Arrival) *Timeline {
 	return &Timeline{Width: width, bins: make([]bin, (span+width-1)/width)}
 }
 
-// addRequest counts a request that was due at a moment after the start; took is negative of one that was not answered.
+// addRequest counts a request that was due at a time after the start; took is negative for an unanswered one.
 func (t *Timeline) addRequest(due, took time.Duration, good bool) {
-	// A moment beyond the plan, by rounding, belongs to its last bin.
+	// By rounding, a time may lie beyond the plan: count it in the last bin.
 	b := &t.bins[min(max(0, int(due/t.Width)), len(t.bins)-1)]
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ type Moment struct {
 	P50, P99      time.Duration // of answered requests; 0: none
 }
 
-// Moments returns the bins in order. The last may be cut short by the end of the plan.
+// Moments returns the bins in order. The end of the plan may cut the last one short.
 func (t *Timeline) Moments() []Moment {
 	var out []Moment
 	for i := range t.bins {
