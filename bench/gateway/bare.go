@@ -13,13 +13,13 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// bareServer is net/http and grpc-go with no gateway: it reads a request and writes the answer, which it always has, or has
-// the inference run by a client of the same system.
+// bareServer is net/http and grpc-go without a gateway. It reads a request and writes a fixed answer, or, with a
+// client, runs the inference through the same system.
 type bareServer struct {
 	Config
-	client *frontend.Client // nil: the answer is always the same
+	client *frontend.Client // nil: the answer is fixed
 	answer []byte           // over REST
-	head   int              // bytes of it before its tensor
+	head   int              // bytes of answer before its tensor
 }
 
 func (c Config) newBare(client *frontend.Client) *bareServer {
@@ -43,7 +43,7 @@ func (b *bareServer) serveBoth(ctx context.Context, rest, rpc net.Listener) erro
 func (b *bareServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tensor := b.answer[b.head:]
 
-	// The body is read to its end: that is the least that any server does.
+	// Read the body to its end, the least that any server does.
 	if b.client == nil {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -66,7 +66,7 @@ func (b *bareServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(tensor)
 }
 
-// inferBody reads a body's tensor straight into registered memory and has it inferred.
+// inferBody reads a body's tensor straight into registered memory and runs the inference.
 func (b *bareServer) inferBody(r *http.Request) (frontend.Result, error) {
 	in, err := b.client.Buffer(b.Input)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *bareServer) inferBody(r *http.Request) (frontend.Result, error) {
 	}
 	defer in.Free()
 
-	// What stands in front of the tensor is not looked at.
+	// Skip the JSON before the tensor.
 	if _, err := io.CopyN(io.Discard, r.Body, r.ContentLength-int64(b.Input)); err != nil {
 		return frontend.Result{}, err
 	}
@@ -103,7 +103,7 @@ func (b *bareGRPC) ModelInfer(ctx context.Context, r *oip.ModelInferRequest) (*o
 	}
 	defer result.Release()
 
-	// grpc-go encodes the response after this has returned: the output must live until then.
+	// grpc-go encodes the response after the return, so the output must live until then.
 	response := b.makeResponse()
 	copy(response.RawOutputContents[0], result.Data)
 	return response, nil

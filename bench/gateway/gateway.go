@@ -1,8 +1,8 @@
-// Package gateway measures requests per second and tail latency of REST and gRPC inference on a
-// model that takes no time, beside a bare net/http and a bare grpc-go server that read the same
-// requests and write the same responses and do nothing else, and beside bare servers that have the same
-// inference run for each request: what the gateway adds to that is its own. Rounds of the three alternate, with the
-// same closed-loop callers. Servers and callers share one process and its cores.
+// Package gateway measures requests per second and tail latency of REST and gRPC inference on a model that takes no
+// time. It compares the gateway with two kinds of bare net/http and grpc-go servers that read the same requests and
+// write the same responses: one does nothing else, the other also runs the same inference, so that the difference to
+// it is the gateway's own cost. Rounds of the three alternate, with the same closed-loop callers. Servers and callers
+// share one process and its cores.
 package gateway
 
 import (
@@ -25,18 +25,18 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// Config says what to measure.
+// Config is the configuration of a measurement.
 type Config struct {
-	Callers int           // closed loops at a time
+	Callers int           // concurrent closed loops
 	Conns   int           // connections that they share
 	Rounds  int           // alternations
 	Each    time.Duration // length of a round
 	Input   int           // bytes of a request's tensor
 	Output  int           // bytes of a response's tensor
-	Shared  bool          // tensors in shared memory, beside the same tensors in messages to the same gateway
-	Traced  bool          // a gateway that traces a share of its calls, beside one that traces none
+	Shared  bool          // compare tensors in shared memory with tensors in messages to the same gateway
+	Traced  bool          // compare a gateway that traces a share of its calls with one that traces none
 
-	model string // that is asked
+	model string // the requested model
 }
 
 // The models of a run: noop has the tensors of the Config, small an input of smallInput bytes.
@@ -46,7 +46,7 @@ const (
 	smallInput = 64
 )
 
-// rivalName names what rows compare the gateway with.
+// rivalName names the server that rows compare the gateway with.
 func (c Config) rivalName() string {
 	if c.Shared {
 		return "in messages"
@@ -63,18 +63,18 @@ type Row struct {
 	Rate, BareRate float64 // median of the rounds, requests/s
 	P99, BareP99   time.Duration
 	CPU, BareCPU   time.Duration // of the whole process per request, callers included: steadier than the rate on a shared host
-	RunRate        float64       // of a bare server that has the inference run, or of small requests in shared memory; 0: not measured
+	RunRate        float64       // of a bare server that runs the inference, or of small requests in shared memory; 0: not measured
 	RunCPU         time.Duration
 	Errors         int
 }
 
-// Ratio is the gateway's rate over the bare server's.
+// Ratio returns the gateway's rate over the bare server's.
 func (r Row) Ratio() float64 { return r.Rate / r.BareRate }
 
 // caller sends one request and waits for its answer.
 type caller func(ctx context.Context) error
 
-// side is one server under test: how each caller calls it.
+// side is one server under test, with its callers.
 type side struct {
 	callers []caller
 	rates   []float64
@@ -96,13 +96,13 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	serve := downbeat.Default()
 	serve.Roles |= downbeat.Gateway
 	serve.Models, serve.Emulate, serve.HTTP, serve.GRPC, serve.Protocol.ClientSHM = dir, 1, "127.0.0.1:0", "127.0.0.1:0", c.Shared
-	serve.TuneClient = func(o *frontend.Options) { o.Grace = 10 * time.Second } // late outputs count, too
+	serve.TuneClient = func(o *frontend.Options) { o.Grace = 10 * time.Second } // count late outputs, too
 
 	if c.Traced {
 		return c.runTraced(ctx, serve)
 	}
 
-	// The whole process as users start it: the gateway is measured with all that stands behind it.
+	// Start the whole system as users do, so that the gateway is measured with everything behind it.
 	s, err := downbeat.Start(ctx, serve)
 	if err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	})
 }
 
-// runShared measures tensors in a region of one gateway beside tensors in messages to it, and beside small ones in the same region: no tensor can
-// be faster.
+// runShared compares tensors in a region of one gateway with tensors in messages to it, and with small tensors in the
+// same region, which are an upper bound.
 func (c Config) runShared(ctx context.Context, rest, rpc string) ([]Row, error) {
 	region, err := c.shareRegion(rest)
 	if err != nil {
@@ -147,11 +147,11 @@ func (c Config) runShared(ctx context.Context, rest, rpc string) ([]Row, error) 
 	})
 }
 
-// connect makes the callers of one side; the function that it returns ends them.
+// connect creates the callers of one side, and a function that closes them.
 type connect func(addr string) ([]caller, func(), error)
 
-// contest is one line of the result: ways to call and where, the gateway's first, then the bare server's, then perhaps that of
-// the bare server which has the inference run.
+// contest is one line of the result: the sides with their addresses, first the gateway, then the bare server, then
+// optionally the bare server that runs the inference.
 type contest struct {
 	name  string
 	ways  []connect
@@ -180,7 +180,7 @@ func (c Config) compareOne(ctx context.Context, one contest) (Row, error) {
 		sides[i] = &side{callers: callers}
 	}
 
-	// All sides take turns in short rounds, so that a slow spell of the host meets each; the first round warms up.
+	// All sides alternate in short rounds, so that a slow phase of the host affects each; the first round warms up.
 	for round := range c.Rounds + 1 {
 		for _, s := range sides {
 			if err := s.runRound(ctx, c.Each, round > 0); err != nil {
@@ -198,28 +198,27 @@ func (c Config) compareOne(ctx context.Context, one contest) (Row, error) {
 	return row, nil
 }
 
-// cpuEach is the processor time of one request.
+// cpuEach returns the processor time per request.
 func (s *side) cpuEach() time.Duration { return s.cpu / time.Duration(s.n) }
 
-// cpuTime is what the process has used since it started.
+// cpuTime returns the process's processor time since its start.
 func cpuTime() time.Duration {
 	var u unix.Rusage
-	// User and system time together: the kernel's share of a request is what sockets cost.
+	// Sum user and system time: the kernel's part of a request is the cost of sockets.
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// runRound lets every caller call for a while.
+// runRound runs every caller for a while.
 func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	n, failed := 0, 0
 	var last error
 
-	// Processor time is taken around the whole round, callers included: nothing in one process tells them
-	// apart.
+	// Measure processor time over the whole round, callers included: one process cannot separate them.
 	began, used := time.Now(), cpuTime()
 
 	for _, call := range s.callers {
@@ -227,7 +226,7 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 			var delays []time.Duration
 			bad := 0
 			var err error
-			// A caller asks again as soon as it is answered: the rate is what both ends together carry.
+			// Callers send again as soon as they are answered, so the rate is what both ends together can sustain.
 			for time.Since(began) < d && ctx.Err() == nil {
 				t := time.Now()
 				if e := call(ctx); e != nil {
@@ -253,7 +252,7 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 
 	wait.Wait()
 
-	// A server that answers nothing must not look like one of infinite speed.
+	// A server that answers nothing must not look infinitely fast.
 	if n == 0 {
 		return errors.Join(errors.New("no request was answered"), last, ctx.Err())
 	}
@@ -295,7 +294,7 @@ func (c Config) WriteTable(out io.Writer, rows []Row) error {
 		if r.RunRate > 0 {
 			ratio := r.Rate / r.RunRate
 			if c.Shared {
-				ratio = r.RunRate / r.BareRate // the most that shared memory can be
+				ratio = r.RunRate / r.BareRate // upper bound for shared memory
 			}
 			fmt.Fprintf(w, "%.0f\t%.2f\t%.1f µs\t", r.RunRate, ratio, micros(r.RunCPU))
 		}
@@ -310,7 +309,7 @@ type running struct {
 	wait    sync.WaitGroup
 }
 
-// servePair starts a pair of servers on loopback and returns where.
+// servePair starts a pair of servers on loopback and returns their addresses.
 func (r *running) servePair(f func(ctx context.Context, rest, rpc net.Listener) error) (rest, rpc string, err error) {
 	a, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -336,7 +335,8 @@ func (r *running) stopAll() {
 	r.wait.Wait()
 }
 
-// modelFile is the configuration of a model that takes a nanosecond and is not batched, so that nothing is waited for.
+// modelFile returns the configuration of a model that takes a nanosecond and is not batched, so that no request
+// waits.
 func modelFile(in, out int) string {
 	return fmt.Sprintf(`platform: "emulated" max_batch_size: 1
 input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]

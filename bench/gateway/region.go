@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// shared is a shared memory object that is registered with a gateway, with room for every caller's tensors.
+// shared is a shared memory object registered with a gateway, with space for every caller's tensors.
 type shared struct {
 	c    Config
 	path string
@@ -20,7 +20,7 @@ type shared struct {
 
 const regionName = "bench"
 
-// shareRegion makes the object and registers it with the gateway at addr.
+// shareRegion creates the object and registers it with the gateway at addr.
 func (c Config) shareRegion(addr string) (*shared, error) {
 	f, err := os.CreateTemp("/dev/shm", "downbeat-bench-*")
 	if err != nil {
@@ -29,7 +29,7 @@ func (c Config) shareRegion(addr string) (*shared, error) {
 
 	s := &shared{c: c, path: f.Name()}
 	size := c.Callers * (c.Input + c.Output)
-	_, err = f.Write(make([]byte, size)) // pages that are there, as those of a client are
+	_, err = f.Write(make([]byte, size)) // allocate the pages, as a client does
 	if e := f.Close(); err == nil {
 		err = e
 	}
@@ -47,14 +47,14 @@ func (c Config) shareRegion(addr string) (*shared, error) {
 
 func (s *shared) closeRegion() { os.Remove(s.path) }
 
-// callerOffsets are where caller i's input and output lie.
+// callerOffsets returns the offsets of caller i's input and output.
 func (s *shared) callerOffsets(i int) (in, out int) {
-	// Callers have places of their own, so that no answer overwrites another's.
+	// Each caller has its own space, so that no answer overwrites another's.
 	at := i * (s.c.Input + s.c.Output)
 	return at, at + s.c.Input
 }
 
-// restCallers name the places of their tensors in JSON.
+// restCallers name the offsets of their tensors in JSON.
 func (s *shared) restCallers(addr string) ([]caller, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: s.c.Callers, DisableCompression: true}
 	client := &http.Client{Transport: transport}
@@ -84,7 +84,7 @@ func postBody(ctx context.Context, client *http.Client, url string, body []byte)
 	}
 	defer w.Body.Close()
 
-	// The body is read to its end, or the connection could not serve the next request.
+	// Read the body to its end, else the connection cannot serve the next request.
 	text, err := io.ReadAll(w.Body)
 	if err == nil && w.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", w.Status, text)
@@ -92,14 +92,14 @@ func postBody(ctx context.Context, client *http.Client, url string, body []byte)
 	return err
 }
 
-// grpcCallers name the places of their tensors in parameters.
+// grpcCallers name the offsets of their tensors in parameters.
 func (s *shared) grpcCallers(addr string) ([]caller, func(), error) {
 	conns, done, err := s.c.dialAll(addr)
 	if err != nil {
 		return nil, nil, err
 	}
 
-	// The protocol's parameters are typed: a region's name is text, places are numbers.
+	// The protocol's parameters are typed: a region's name is text, offsets are numbers.
 	text := func(s string) *oip.InferParameter {
 		return &oip.InferParameter{ParameterChoice: &oip.InferParameter_StringParam{StringParam: s}}
 	}
@@ -113,7 +113,7 @@ func (s *shared) grpcCallers(addr string) ([]caller, func(), error) {
 	var all []caller
 	for i := range s.c.Callers {
 		in, out := s.callerOffsets(i)
-		// Callers share connections, as clients of one process do.
+		// Callers share connections, as in the clients of one process.
 		client, request := oip.NewGRPCInferenceServiceClient(conns[i%s.c.Conns]), s.c.makeRequest()
 		request.RawInputContents = nil
 		request.Inputs[0].Parameters = place(in, s.c.Input)

@@ -16,13 +16,13 @@ import (
 
 const headerLength = "Inference-Header-Content-Length"
 
-// restBody is a REST inference with a binary tensor, and the length of its JSON.
+// restBody returns a REST inference with a binary tensor, and the length of its JSON.
 func (c Config) restBody() ([]byte, int) {
 	head := fmt.Sprintf(`{"inputs":[{"name":"x","shape":[1,%d],"datatype":"UINT8","parameters":{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}`, c.Input, c.Input)
 	return append([]byte(head), make([]byte, c.Input)...), len(head)
 }
 
-// restAnswer is what the gateway answers to it.
+// restAnswer returns the gateway's answer to it.
 func (c Config) restAnswer() ([]byte, int) {
 	head := fmt.Sprintf(`{"model_name":"noop","model_version":"1","outputs":[{"name":"y","datatype":"UINT8","shape":[1,%d],"parameters":{"binary_data_size":%d}}]}`, c.Output, c.Output)
 	return append([]byte(head), make([]byte, c.Output)...), len(head)
@@ -40,7 +40,7 @@ func (c Config) grpcCallers(addr string) ([]caller, func(), error) {
 		client, request := oip.NewGRPCInferenceServiceClient(conns[i%c.Conns]), c.makeRequest()
 		all = append(all, func(ctx context.Context) error {
 			r, err := client.ModelInfer(ctx, request)
-			// An empty answer would be fast as well.
+			// Check the answer: an empty one would be fast as well.
 			if err == nil && (len(r.RawOutputContents) != 1 || len(r.RawOutputContents[0]) != c.Output) {
 				err = fmt.Errorf("answer %v", r)
 			}
@@ -50,7 +50,7 @@ func (c Config) grpcCallers(addr string) ([]caller, func(), error) {
 	return all, done, nil
 }
 
-// dialAll makes c.Conns connections, which done closes.
+// dialAll opens c.Conns connections; done closes them.
 func (c Config) dialAll(addr string) (conns []*grpc.ClientConn, done func(), err error) {
 	done = func() {
 		for _, conn := range conns {
@@ -69,7 +69,7 @@ func (c Config) dialAll(addr string) (conns []*grpc.ClientConn, done func(), err
 	return conns, done, nil
 }
 
-// restCallers keep a connection each.
+// restCallers have a connection each.
 func (c Config) restCallers(addr string) ([]caller, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Callers, DisableCompression: true}
 	client := &http.Client{Transport: transport}
@@ -80,7 +80,7 @@ func (c Config) restCallers(addr string) ([]caller, func(), error) {
 
 	var all []caller
 	for range c.Callers {
-		// One byte more than the answer: a longer one fills it, and only the right length ends early.
+		// One byte more than the answer, to detect a longer one.
 		text := make([]byte, len(answer)+1)
 
 		all = append(all, func(ctx context.Context) error {

@@ -9,7 +9,8 @@ import (
 	"downbeat.dev"
 )
 
-// runTraced measures a gateway that traces its share of the calls beside one that traces none; both have a system of their own behind them.
+// runTraced compares a gateway that traces its share of the calls with one that traces none. Each has its own system
+// behind it.
 func (c Config) runTraced(ctx context.Context, serve downbeat.Config) ([]Row, error) {
 	plain, err := downbeat.Start(ctx, serve)
 	if err != nil {
@@ -17,7 +18,7 @@ func (c Config) runTraced(ctx context.Context, serve downbeat.Config) ([]Row, er
 	}
 	defer plain.Close()
 
-	// The collector takes spans as a real one does, over HTTP, and throws them away; its work counts as tracing's.
+	// The collector receives spans over HTTP, as a real one does, and discards them; its work counts as tracing's.
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer collector.Close()
 	serve.Protocol.Trace = collector.URL
