@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// cluster is the processes that are measured.
+// cluster is the measured processes.
 type cluster struct {
 	c          Config
 	addrs      []string // of the schedulers
@@ -26,16 +26,16 @@ type cluster struct {
 	said       journal
 }
 
-// part is one process. Its log tells when it leads.
+// part is one process. Its log shows when it leads.
 type part struct {
 	cmd   *exec.Cmd
-	epoch atomic.Int64 // in which it said last that it leads; 0: it never did
+	epoch atomic.Int64 // the latest epoch in which it logged that it leads; 0: it never did
 	read  sync.WaitGroup
 }
 
 var leads = regexp.MustCompile(`this scheduler leads".* epoch=(\d+)`)
 
-// startPart starts a process. What it logs goes to say, line by line, with the process's name.
+// startPart starts a process. say receives its log line by line, with the process's name.
 func startPart(say func(name, line string), name, binary string, args ...string) (*part, error) {
 	p := &part{cmd: exec.Command(binary, args...)}
 	log, err := p.cmd.StderrPipe()
@@ -57,17 +57,17 @@ func (p *part) watchLog(log io.Reader, say func(line string)) {
 		text := lines.Text()
 		say(text)
 		if m := leads.FindStringSubmatch(text); m != nil {
-			epoch, _ := strconv.ParseInt(m[1], 10, 64) // digits
+			epoch, _ := strconv.ParseInt(m[1], 10, 64) // the pattern admits only digits
 			p.epoch.Store(epoch)
 		}
 	}
 }
 
 func (p *part) killPart() {
-	// A crash: SIGKILL leaves no time to hand over, to say goodbye or to give the lease back.
+	// SIGKILL simulates a crash: no handover, no goodbye, no release of the lease.
 	_ = p.cmd.Process.Signal(os.Kill)
 
-	// The log is read to its end before Wait closes the pipe.
+	// Read the log to its end before Wait closes the pipe.
 	p.read.Wait()
 	_ = p.cmd.Wait()
 }
@@ -82,8 +82,8 @@ func startCluster(c Config, dir string) (*cluster, error) {
 	return cl, cl.startAll(dir)
 }
 
-// freeAddresses returns addresses that nobody listens on now. They are on an
-// address of their own, so that no outgoing connection takes one meanwhile.
+// freeAddresses returns free addresses. They are on a separate loopback address, so that no outgoing connection takes
+// one meanwhile.
 func freeAddresses(n int) ([]string, error) {
 	var all []string
 	for range n {
@@ -91,8 +91,8 @@ func freeAddresses(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The listeners close together: the kernel could give the same port again to the next one.
-		defer ln.Close() // once all have a port each
+		// Close the listeners together: otherwise the kernel could give one port twice.
+		defer ln.Close() // after each has a port
 		all = append(all, ln.Addr().String())
 	}
 	return all, nil
@@ -117,10 +117,10 @@ func (cl *cluster) startAll(dir string) error {
 	return nil
 }
 
-// schedulerList is what the parts are told of the schedulers.
+// schedulerList is the list of schedulers for the parts' flags.
 func (cl *cluster) schedulerList() string { return strings.Join(cl.addrs, ",") }
 
-// startScheduler starts a scheduler, or starts it again.
+// startScheduler starts or restarts a scheduler.
 func (cl *cluster) startScheduler(i int) error {
 	p, err := startPart(cl.said.note, fmt.Sprintf("scheduler %d", i), cl.c.Child, "scheduler", "-listen", cl.addrs[i], "-scheduler", cl.schedulerList(), "-election", cl.c.Election, "-metrics", "")
 	if err != nil {
@@ -130,7 +130,7 @@ func (cl *cluster) startScheduler(i int) error {
 	return nil
 }
 
-// currentLeader is the scheduler that leads in the highest epoch; -1: none.
+// currentLeader returns the scheduler that leads in the highest epoch; -1: none.
 func (cl *cluster) currentLeader() int {
 	leader, highest := -1, int64(0)
 
@@ -142,9 +142,9 @@ func (cl *cluster) currentLeader() int {
 	return leader
 }
 
-// awaitLeader waits for another leader than the one that was killed.
+// awaitLeader waits for another leader than the killed one.
 func (cl *cluster) awaitLeader(ctx context.Context, old int) error {
-	// The dead leader's log still says that it leads; only a higher epoch is a new one.
+	// The dead leader's log still says that it leads; a new leader has a higher epoch.
 	highest := cl.schedulers[old].epoch.Load()
 	for end := time.Now().Add(takeOverMax); time.Now().Before(end); {
 		for i, p := range cl.schedulers {
@@ -160,7 +160,7 @@ func (cl *cluster) awaitLeader(ctx context.Context, old int) error {
 	return errors.New("no standby took over")
 }
 
-// stopAll ends what runs.
+// stopAll stops all processes.
 func (cl *cluster) stopAll() {
 	for _, p := range append(cl.backends, cl.schedulers...) {
 		if p != nil {

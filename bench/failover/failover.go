@@ -1,6 +1,6 @@
-// Package failover measures what the end of a leading scheduler costs: three schedulers, backends with
-// emulated GPUs and a client, processes all, at a share of what the GPUs can carry. Again and again the
-// leader is killed by kill -9, a standby takes over, and the killed one comes back to stand by.
+// Package failover measures the cost of losing the leading scheduler. It runs three schedulers, backends with
+// emulated GPUs and a client as processes, at a share of the GPUs' capacity. It kills the leader repeatedly with kill
+// -9; each time a standby takes over, and the killed scheduler returns as a standby.
 package failover
 
 import (
@@ -15,32 +15,32 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Config says what to measure.
+// Config is the configuration of a measurement.
 type Config struct {
 	Kills    int           // of leaders
-	Share    float64       // of the GPUs' capacity that is asked for
-	SLO      time.Duration // of the requests that goodput is counted of
-	Outlast  time.Duration // budget of the others, of which none may be lost
+	Share    float64       // offered load, as a share of the GPUs' capacity
+	SLO      time.Duration // of the requests that count for goodput
+	Outlast  time.Duration // budget of the other requests, none of which may be lost
 	Pause    time.Duration // between two kills
-	Election string        // URL where the schedulers agree; empty: a file
+	Election string        // URL of the election; empty: a file
 	Seed     uint64
-	Child    string // the binary that runs each part
+	Child    string // the binary of every part
 }
 
-// The cluster that is measured.
+// The measured cluster.
 const (
 	schedulerCount = 3
 	backendCount   = 2
 	gpusEach       = 2
 	alphaMS        = 4.0
 	betaMS         = 10.0
-	outlastShare   = 0.1 // of the requests have the longer budget
+	outlastShare   = 0.1 // share of requests with the longer budget
 	settle         = 2 * time.Second
 	takeOverMax    = 30 * time.Second
-	restartAfter   = 500 * time.Millisecond // on few cores a start beside the change of leader would be measured, too
+	restartAfter   = 500 * time.Millisecond // on few cores, an earlier restart would disturb the change of leader
 )
 
-// Check returns what is wrong with the configuration.
+// Check returns an error for an invalid configuration.
 func (c Config) Check() error {
 	switch {
 	case c.Kills < 1 || c.Kills > 10_000:
@@ -57,8 +57,8 @@ func (c Config) Check() error {
 	return nil
 }
 
-// clusterCapacity is what the GPUs can carry when their batches are staggered (DESIGN §5): N·b/ℓ(b) with the
-// largest b for which (1 + 1/N)·ℓ(b) fits the SLO.
+// clusterCapacity returns the GPUs' capacity with staggered batches (DESIGN §5): N·b/ℓ(b) with the largest b for
+// which (1 + 1/N)·ℓ(b) fits the SLO.
 func (c Config) clusterCapacity() float64 {
 	const n = backendCount * gpusEach
 	exec := func(b int) float64 { return (alphaMS*float64(b) + betaMS) / 1e3 }
@@ -70,7 +70,7 @@ func (c Config) clusterCapacity() float64 {
 	return n * float64(b) / exec(b)
 }
 
-// model is the repository's only one.
+// modelName is the repository's only model.
 const modelName = "steady"
 
 func (c Config) writeModel(dir string) error {
@@ -85,7 +85,7 @@ parameters { key: "slo_ms" value { string_value: "%d" } }`, alphaMS, betaMS, c.S
 	return os.WriteFile(filepath.Join(dir, modelName, "config.pbtxt"), []byte(text), 0o644)
 }
 
-// Run measures. It ends every process that it started.
+// Run runs the measurement. It ends every process that it started.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	defer client.Close()
 
-	// The load begins once the model can be served: requests before it would count as lost to a kill.
+	// Begin the load when the model can be served: earlier requests would count as lost to a kill.
 	if err := awaitModel(dial, client); err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	r := newReport(c, kills, sent)
 
-	// Of what was lost the processes may have said something, a while before as well.
+	// Add the processes' log lines around each lost request.
 	for i := range r.LostRequests {
 		q := &r.LostRequests[i]
 		q.Said = cluster.said.between(load.began, q.at-around, q.ended+around/10)
@@ -155,12 +155,12 @@ func awaitModel(ctx context.Context, client *frontend.Client) error {
 // kill is one kill of a leader.
 type kill struct {
 	at  time.Duration // since the load began
-	led time.Duration // until a standby said that it leads
+	led time.Duration // until a standby logged that it leads
 }
 
-// killLeaders kills one leader after the other and returns what is known of each.
+// killLeaders kills one leader after another and returns the data of each kill.
 func (cl *cluster) killLeaders(ctx context.Context, c Config, began time.Time) ([]kill, error) {
-	// What the start of the parts disturbs is over before the first kill.
+	// Let the disturbance by the start of the parts end before the first kill.
 	if err := pauseFor(ctx, settle); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// percentileOf returns the smallest value that at least p of 100 are not above.
+// percentileOf returns the smallest value that is at least as large as p percent of all.
 func percentileOf(all []float64, p float64) float64 {
 	if len(all) == 0 {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// journal is what the processes have logged, with when it was read. It is safe for concurrent use.
+// journal holds the processes' log lines with the time at which they were read. It is safe for concurrent use.
 type journal struct {
 	mu    sync.Mutex
 	lines []line
@@ -23,7 +23,7 @@ func (j *journal) note(name, text string) {
 	j.lines = append(j.lines, line{time.Now(), name + ": " + text})
 }
 
-// between returns what was said from one moment to another, each line with its time since origin, in ms.
+// between returns the lines between two times, each with its time since origin, in ms.
 func (j *journal) between(origin time.Time, from, to time.Duration) (said []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

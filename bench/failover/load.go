@@ -10,17 +10,17 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// request is one that was sent; times count from the load's beginning.
+// request is one sent request; times count from the load's beginning.
 type request struct {
-	at      time.Duration // when it was meant to be sent
+	at      time.Duration // intended time of sending
 	ended   time.Duration
 	good    bool   // an output came by the deadline, counted from at
 	outlast bool   // it has the longer budget
-	why     string // it is not good
+	why     string // reason why it is not good
 	again   int    // times that the client submitted it again
 }
 
-// load is Poisson arrivals, open loop.
+// load is an open loop of Poisson arrivals.
 type load struct {
 	began time.Time
 	stop  chan struct{}
@@ -50,8 +50,7 @@ func startLoad(client *frontend.Client, c Config) *load {
 }
 
 func (l *load) askOnce(client *frontend.Client, c Config, at time.Duration, outlast bool) {
-	// The deadline counts from when the request was meant to be sent, so a late start of its goroutine is not
-	// forgiven.
+	// The deadline counts from the intended time of sending, so a late start of the goroutine is not forgiven.
 	budget := c.SLO
 	if outlast {
 		budget = c.Outlast
@@ -72,7 +71,7 @@ func (l *load) askOnce(client *frontend.Client, c Config, at time.Duration, outl
 	l.all = append(l.all, request{at: at, ended: end.Sub(l.began), good: why == "", outlast: outlast, why: why, again: result.Resubmits})
 }
 
-// reasonOf says why a request is not good; empty: it is.
+// reasonOf returns why a request is not good; empty: it is good.
 func reasonOf(err error, late bool) string {
 	var outcome *frontend.OutcomeError
 
@@ -89,7 +88,7 @@ func reasonOf(err error, late bool) string {
 	return ""
 }
 
-// endLoad stops the load and returns what was sent.
+// endLoad stops the load and returns the sent requests.
 func (l *load) endLoad() []request {
 	close(l.stop)
 	l.wait.Wait()

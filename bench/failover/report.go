@@ -10,55 +10,56 @@ import (
 	"time"
 )
 
-// Report is what the kills cost. Times are in milliseconds.
+// Report is the cost of the kills. Times are in milliseconds.
 type Report struct {
 	Experiment string  `json:"experiment"`
 	Kills      int     `json:"kills"`
-	Rate       float64 `json:"rate"` // requests/s asked for
+	Rate       float64 `json:"rate"` // offered, requests/s
 	Sent       int     `json:"sent"`
-	Bad        int     `json:"bad"`  // requests with the SLO that got no output in time
-	Lost       int     `json:"lost"` // requests with the longer budget that got no output in time
+	Bad        int     `json:"bad"`  // requests with the SLO without an output in time
+	Lost       int     `json:"lost"` // requests with the longer budget without an output in time
 
-	Reasons map[string]int `json:"reasons"` // of those that are bad or lost
+	Reasons map[string]int `json:"reasons"` // of the bad and lost requests
 
-	// LostRequests says of each request that was lost what is known of it.
+	// LostRequests has the details of each lost request.
 	LostRequests []LostRequest `json:"lost_requests,omitempty"`
 
-	// Leads is from a kill until a standby has said that it leads.
+	// Leads is the time from a kill until a standby logged that it leads.
 	LeadsP50 float64 `json:"leads_p50_ms"`
 	LeadsP99 float64 `json:"leads_p99_ms"`
-	// Recover is from a kill to the sending of the last bad request before a quarter of a second without any;
-	// 0: it cost none.
+	// Recover is the time from a kill until the last bad request before a quarter of a second without any was sent;
+	// 0: no request was bad.
 	RecoverP50 float64 `json:"recover_p50_ms"`
 	RecoverP99 float64 `json:"recover_p99_ms"`
 	// RecoverAll has a value for each kill.
 	RecoverAll []float64 `json:"recover_ms"`
-	// Gap is the longest time without a good answer within a second of a kill, GapQuiet of a second without.
+	// Gap is the longest time without a good answer within a second after a kill; GapQuiet is the same for a second
+	// without a kill.
 	GapP50      float64 `json:"gap_p50_ms"`
 	GapP99      float64 `json:"gap_p99_ms"`
 	GapQuietP50 float64 `json:"gap_quiet_p50_ms"`
 	GapQuietP99 float64 `json:"gap_quiet_p99_ms"`
 }
 
-// LostRequest is a request with the longer budget that got no output in time. Times are in milliseconds, and count from the load's
-// beginning where nothing else is said.
+// LostRequest is a request with the longer budget that got no output in time. Times are in milliseconds since the
+// load's beginning, unless stated otherwise.
 type LostRequest struct {
 	Sent      float64  `json:"sent_ms"`
-	AfterKill float64  `json:"after_kill_ms"` // when it was sent: since the kill before; 0: there was none
-	ToKill    float64  `json:"to_kill_ms"`    // until the kill after; 0: there was none
+	AfterKill float64  `json:"after_kill_ms"` // from the previous kill until it was sent; 0: none before
+	ToKill    float64  `json:"to_kill_ms"`    // until the next kill; 0: none after
 	Took      float64  `json:"took_ms"`
 	Why       string   `json:"why"`
 	Again     int      `json:"again"` // times that the client submitted it again
-	Said      []string `json:"said"`  // by the processes, while it was under way
+	Said      []string `json:"said"`  // log lines of the processes while it was under way
 
 	at, ended time.Duration
 }
 
-// lostRequest describes a request that was lost.
+// lostRequest describes a lost request.
 func lostRequest(q request, kills []kill) LostRequest {
 	l := LostRequest{Sent: roundedMilliseconds(q.at), Took: roundedMilliseconds(q.ended - q.at), Why: q.why, Again: q.again, at: q.at, ended: q.ended}
 
-	// Kills are in order: the last one before it and the first one after it stand beside it.
+	// Kills are in order: find the last one before the request and the first one after it.
 	for _, k := range kills {
 		if k.at <= q.at {
 			l.AfterKill = roundedMilliseconds(q.at - k.at)
@@ -69,7 +70,7 @@ func lostRequest(q request, kills []kill) LostRequest {
 	return l
 }
 
-// around is how much of the time after a kill, and before it, is looked at.
+// around is the examined time after a kill, and before it.
 const around = time.Second
 
 func newReport(c Config, kills []kill, sent []request) *Report {
@@ -96,17 +97,17 @@ func newReport(c Config, kills []kill, sent []request) *Report {
 
 	var led, recovered, gaps, quiet []float64
 	for i := range kills {
-		// A request that is bad shortly before the next kill may be that one's cost.
+		// A bad request shortly before the next kill may be due to that kill.
 		kill, until := kills[i].at, time.Duration(1<<62)
 		if i+1 < len(kills) {
-			until = kills[i+1].at - c.SLO // later ones may be the next kill's
+			until = kills[i+1].at - c.SLO // later ones may be due to the next kill
 		}
 
 		led = append(led, roundedMilliseconds(kills[i].led))
 		recovered = append(recovered, lastBad(sent, kill, until))
 		gaps = append(gaps, longestGap(ends, kill, kill+around))
 
-		// A quiet second must not touch the second after the kill before it.
+		// A quiet second must not overlap the second after the previous kill.
 		if before := kill - around; i == 0 || before > kills[i-1].at+around {
 			quiet = append(quiet, longestGap(ends, before, kill))
 		}
@@ -120,10 +121,10 @@ func newReport(c Config, kills []kill, sent []request) *Report {
 	return r
 }
 
-// calm is how long no request may be bad for a kill's consequences to be over.
+// calm is the time without bad requests after which a kill's consequences are over.
 const calm = 250 * time.Millisecond
 
-// lastBad is how long after a kill the last request was sent that it cost.
+// lastBad returns how long after a kill the last request was sent that failed because of it.
 func lastBad(sent []request, kill, until time.Duration) float64 {
 	// Bad requests count as the kill's as long as they follow each other within calm.
 	last := kill
@@ -135,7 +136,7 @@ func lastBad(sent []request, kill, until time.Duration) float64 {
 	return roundedMilliseconds(last - kill)
 }
 
-// longestGap is the longest time without a good answer of which some lies between from and to.
+// longestGap returns the longest time without a good answer that overlaps the time from from to to.
 func longestGap(ends []time.Duration, from, to time.Duration) float64 {
 	i, _ := slices.BinarySearch(ends, from)
 
