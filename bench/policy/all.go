@@ -5,13 +5,13 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Named is a policy with the name that tables use.
+// Named is a policy with its name in tables.
 type Named struct {
 	Name string
 	New  func(*sim.World) sim.Server
 }
 
-// All returns every policy: Downbeat first, then Symphony's readings, then the others.
+// All returns every policy: Downbeat, then Symphony's forms, then the others.
 func All() []Named {
 	symphony := func(f Form) func(*sim.World) sim.Server {
 		return func(w *sim.World) sim.Server { return NewSymphony(w, f) }

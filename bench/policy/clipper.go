@@ -5,20 +5,18 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// The steps of Clipper's batch size (§4.3.1): one more after a batch in time, a tenth less after
-// one that was late.
+// Steps of Clipper's batch size (§4.3.1): plus one after a batch in time, minus a tenth after a late one.
 const (
 	clipperMore = 1
 	clipperLess = 0.9
 )
 
-// NewClipper returns Clipper's adaptive batching (Crankshaw et al., NSDI '17, §4.3.1): each replica
-// runs what is queued at once, up to a size that grows additively until a batch misses the
-// latency objective and then shrinks by a tenth. It does not look at deadlines ahead.
+// NewClipper returns Clipper's adaptive batching (Crankshaw et al., NSDI '17, §4.3.1). Each replica runs the queued
+// requests at once, up to a size that grows additively until a batch misses the latency objective and then shrinks by
+// a tenth. It does not look at deadlines in advance.
 //
-// Best form: replicas are placed as for Nexus, requests that nothing can save are dropped
-// before the batch (Symphony §4.3 ascribes pruning to Clipper), and a size that was not filled does
-// not grow.
+// Best form: replicas are placed as for Nexus, requests that cannot meet their deadline are dropped before the batch
+// (Symphony §4.3 ascribes pruning to Clipper), and a size that was not filled does not grow.
 func NewClipper(w *sim.World) sim.Server {
 	p := newPartitioned(w, 1, planNodes(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {

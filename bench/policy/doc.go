@@ -1,4 +1,4 @@
-// Package policy holds the scheduling policies that Downbeat is compared with, each in its best
-// honest form over the same World: the same profiles, arrivals, network delays and accounting of
-// drops. Each file says which paper and section it follows and where it had to choose.
+// Package policy holds the scheduling policies with which Downbeat is compared, each in its best honest form on the
+// same World: the same profiles, arrivals, network delays and accounting of drops. Each file names the paper and
+// section that it follows, and its own choices where the paper leaves them open.
 package policy

@@ -5,10 +5,10 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// NewEager returns the work-conserving policy: a GPU never waits while anything is queued. It
-// takes the model whose head has the earliest deadline, in the largest batch that meets it, and
-// drops heads that can no longer be met (Symphony §4.3, the first option of "when is a candidate
-// schedulable", with the pruning that it shares with Clipper).
+// NewEager returns the work-conserving policy: a GPU never waits while anything is queued. It takes the model whose
+// head has the earliest deadline, in the largest batch that meets it, and drops heads that can no longer meet their
+// deadline (Symphony §4.3, the first option of "when is a candidate schedulable", with the pruning that it shares
+// with Clipper).
 func NewEager(w *sim.World) sim.Server {
 	c := newCentral(w)
 	c.pick = func(now, freeAt sched.Time) (int32, int, int) {

@@ -5,11 +5,10 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// fifo is the requests of one model that wait.
+// fifo is the queue of one model's requests.
 type fifo struct{ queue.Requests }
 
-// fitBatch returns the largest batch of requests h, h+1, … that starts by start(b) and meets h's
-// deadline.
+// fitBatch returns the largest batch of requests h, h+1, … that starts by start(b) and meets h's deadline.
 func (q *fifo) fitBatch(w *sim.World, m int32, h int, now, freeAt sim.Time) int {
 	p := w.Models[m].Profile
 	d := w.Deadline(q.At(h))

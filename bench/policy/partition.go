@@ -16,8 +16,8 @@ type device struct {
 	wake   sched.Time
 }
 
-// partitioned is what policies share that bind models to GPUs for an epoch: frontends spread
-// requests over a model's GPUs, each by its own weighted round-robin, and each GPU decides alone.
+// partitioned is the common part of policies that bind models to GPUs for an epoch. Frontends distribute requests
+// over a model's GPUs, each by its own weighted round-robin, and each GPU decides alone.
 type partitioned struct {
 	w         *sim.World
 	devices   []device
@@ -25,10 +25,10 @@ type partitioned struct {
 	frontends uint64
 	leadMax   sched.Duration
 	wake      sched.Time
-	// next chooses the batch of a device that is free at freeAt: session k's requests skip to
-	// skip+b; what lies before was dropped or stays. b = 0: nothing before wake.
+	// next chooses the batch of a device that is free at freeAt: session k's requests skip to skip+b; requests before
+	// them were dropped or stay. b = 0: nothing before wake.
 	next func(now, freeAt sched.Time, d *device) (k, skip, b int, wake sched.Time)
-	// sent is told of every batch, when set, before its requests leave the queue.
+	// sent, if set, is called for every batch before its requests leave the queue.
 	sent func(d *device, k, skip, b int, start sched.Time)
 }
 
@@ -44,10 +44,10 @@ func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 	for i, n := range nodes {
 		d := device{node: n, gpu: int32(i), queues: make([]fifo, len(n.sessions)), cap: make([]float64, len(n.sessions)), wake: sched.Never}
 		for k, s := range n.sessions {
-			// A limit of one to begin with: only an adaptive policy uses it.
+			// The limit starts at one; only an adaptive policy uses it.
 			d.cap[k] = 1
 			r := route{device: i, session: k, rate: s.rate, credit: make([]float64, frontends)}
-			for f := range r.credit { // frontends start their rounds at different places
+			for f := range r.credit { // frontends start their rounds at different GPUs
 				r.credit[f] = s.rate * float64(scatterBits(uint64(i*frontends+f))%1000) / 1000
 			}
 			p.routes[s.model] = append(p.routes[s.model], r)
@@ -61,7 +61,7 @@ func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 	return p
 }
 
-// scatterBits is splitmix64: which frontend a request comes to must not follow its order.
+// scatterBits is splitmix64: the frontend of a request must not follow the request's order.
 func scatterBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -72,12 +72,12 @@ func scatterBits(x uint64) uint64 {
 // Arrive routes by smooth weighted round-robin.
 func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
 	routes := p.routes[m]
-	if len(routes) == 0 { // the plan has found no GPU with room for it
+	if len(routes) == 0 { // the plan found no GPU with room for it
 		p.w.Drop(r)
 		return
 	}
 
-	// Weighted round-robin by rate. Each frontend has its own credits, since frontends do not talk to each other.
+	// Weighted round-robin by rate. Each frontend has its own credits, since frontends do not communicate.
 	f := scatterBits(uint64(r)) % p.frontends
 	best, sum := 0, 0.0
 	for i := range routes {
@@ -112,7 +112,7 @@ func (p *partitioned) Wake(now sched.Time) {
 	}
 }
 
-// serveDevice lets a device decide; afterwards its wake is set, and the policy's is not later.
+// serveDevice lets a device decide. Afterwards its wake is set, and the policy's is not later.
 func (p *partitioned) serveDevice(now sched.Time, d *device) {
 	for p.startBatch(now, d) {
 	}
@@ -155,7 +155,8 @@ func (p *partitioned) startBatch(now sched.Time, d *device) bool {
 	return true
 }
 
-// pruneHeads drops session k's heads that a batch of one cannot meet; false: nothing is left.
+// pruneHeads drops session k's first requests that even a batch of one cannot serve in time; false: the queue is
+// empty.
 func (p *partitioned) pruneHeads(now, freeAt sched.Time, d *device, k int) bool {
 	q, m := &d.queues[k], d.sessions[k].model
 	n := q.Len()

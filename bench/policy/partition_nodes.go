@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// session is a model's part of a GPU: the batch planned per turn and the rate it is given.
+// session is a model's part of a GPU: the planned batch per turn and the assigned rate.
 type session struct {
 	model int32
 	batch int
@@ -28,8 +28,8 @@ func (n node) busyShare(w *sim.World) float64 {
 	return sum / n.duty
 }
 
-// meanRates returns each model's rate over the whole workload: static plans are given what no
-// online system knows, the truth of the epoch to come.
+// meanRates returns each model's rate over the whole workload: static plans get the true rates of the coming epoch,
+// which no online system knows.
 func meanRates(w *sim.World) []float64 {
 	if w.Rates != nil {
 		return w.Rates
@@ -49,16 +49,16 @@ func meanRates(w *sim.World) []float64 {
 	return out
 }
 
-// packModels is Nexus's squishy bin packing (Shen et al., SOSP '19, §6.1, algorithm 1) of the models at
-// the given rates: GPUs saturated by one model first, then the residues, largest occupancy first,
-// each merged where the common duty cycle wastes least.
+// packModels is Nexus's squishy bin packing (Shen et al., SOSP '19, §6.1, algorithm 1) of the models at the given
+// rates: first GPUs saturated by one model, then the residues, largest occupancy first, each merged where the common
+// duty cycle wastes least.
 func packModels(w *sim.World, rates []float64) []node {
 	var full, rest []node
 	for i, r := range rates {
 		m := int32(i)
 		slo := float64(w.Models[i].SLO) / 1e9
 		if r <= 0 {
-			r = 1e-3 // a model without requests is hosted all the same
+			r = 1e-3 // a model without requests needs a place, too
 		}
 
 		// As many whole GPUs as its rate fills …
@@ -72,7 +72,7 @@ func packModels(w *sim.World, rates []float64) []node {
 			continue
 		}
 
-		// … and for the rest a share of one, with the largest batch that gathers and runs within the SLO.
+		// … and for the rest a share of one, with the largest batch that forms and runs within the SLO.
 		b = 1
 		for b < w.Models[i].Profile.Max() && execSeconds(w, m, b+1)+float64(b+1)/r <= slo {
 			b++
@@ -82,7 +82,7 @@ func packModels(w *sim.World, rates []float64) []node {
 		rest = append(rest, node{duty, []session{{m, b, r}}})
 	}
 
-	// The busiest go first, each to the GPU that it fills best.
+	// Place the busiest first, each on the GPU that it fills best.
 	sort.SliceStable(rest, func(i, k int) bool { return rest[i].busyShare(w) > rest[k].busyShare(w) })
 	var nodes []node
 	for _, r := range rest {
@@ -109,7 +109,7 @@ func mergeNodes(w *sim.World, a, b node) (node, bool) {
 	busy := 0.0
 
 	for _, s := range append(append([]session(nil), a.sessions...), b.sessions...) {
-		// A batch gathers over one duty cycle. The small term keeps rounding from adding a request.
+		// A batch forms over one duty cycle. The small term keeps rounding from adding a request.
 		s.batch = max(1, int(math.Ceil(s.rate*out.duty-1e-9)))
 		if s.batch > w.Models[s.model].Profile.Max() {
 			return out, false
@@ -126,7 +126,7 @@ func mergeNodes(w *sim.World, a, b node) (node, bool) {
 	return out, busy <= out.duty
 }
 
-// coordinatedBatch is the largest b with 2ℓ(b) ≤ SLO (Symphony §4.2, equation 1), 1 at least.
+// coordinatedBatch returns the largest b with 2ℓ(b) ≤ SLO (Symphony §4.2, equation 1), at least 1.
 func coordinatedBatch(w *sim.World, m int32) int {
 	b := 1
 	for b < w.Models[m].Profile.Max() && 2*execTime(w, m, b+1)+w.Lead(b+1) <= w.Models[m].SLO {
@@ -137,8 +137,7 @@ func coordinatedBatch(w *sim.World, m int32) int {
 
 func execSeconds(w *sim.World, m int32, b int) float64 { return float64(execTime(w, m, b)) / 1e9 }
 
-// ownGPUs is plan for batching that cannot share a GPU: each model on GPUs of its own where there are
-// enough.
+// ownGPUs plans for policies that cannot share a GPU: each model gets GPUs of its own if there are enough.
 func ownGPUs(w *sim.World) []node {
 	if own, _ := giveOwn(w); own != nil {
 		return own
@@ -146,8 +145,8 @@ func ownGPUs(w *sim.World) []node {
 	return planNodes(w)
 }
 
-// planNodes places the models for the epoch: packed with the most headroom that the GPUs allow, or each
-// model on GPUs of its own where that has nearly as much, since turns on a shared GPU disturb.
+// planNodes places the models for the epoch: packed with the most headroom that the GPUs allow, or each model on its
+// own GPUs if that has almost as much headroom, since turns on a shared GPU disturb each other.
 func planNodes(w *sim.World) []node {
 	packed, most := spreadNodes(w)
 	own, least := giveOwn(w)
@@ -157,8 +156,8 @@ func planNodes(w *sim.World) []node {
 	return packed
 }
 
-// spreadNodes packs with the most headroom that the GPUs allow, the same for every model, and splits
-// the busiest nodes over the GPUs that are left. It returns the headroom.
+// spreadNodes packs with the most headroom that the GPUs allow, the same for every model, and splits the busiest
+// nodes over the remaining GPUs. It returns the headroom.
 func spreadNodes(w *sim.World) ([]node, float64) {
 	rates := meanRates(w)
 
@@ -170,7 +169,7 @@ func spreadNodes(w *sim.World) ([]node, float64) {
 		return packModels(w, scaled)
 	}
 
-	// The highest multiple of all rates that the GPUs hold.
+	// The highest multiple of all rates that fits the GPUs.
 	lo, hi := 0.0, 64.0
 	var best []node
 	for range 40 {
@@ -182,12 +181,12 @@ func spreadNodes(w *sim.World) ([]node, float64) {
 		}
 	}
 
-	// Not even almost no load fits: GPUs are shared beyond what the plan allows.
+	// Not even almost no load fits: share GPUs beyond the plan's limits.
 	if best == nil {
 		best = crowdNodes(w, at(1e-6))
 	}
 
-	// GPUs that are left take half of the one that has most to do.
+	// Each remaining GPU takes half of the busiest one.
 	for len(best) < w.GPUs {
 		k := 0
 		for i, n := range best {
@@ -206,8 +205,8 @@ func spreadNodes(w *sim.World) ([]node, float64) {
 	return best, lo
 }
 
-// giveOwn gives each model GPUs of its own, one after another to the model with most load per GPU,
-// and returns the least headroom; nil with fewer GPUs than models.
+// giveOwn gives each model GPUs of its own, one after another to the model with the most load per GPU, and returns
+// the smallest headroom; nil if there are fewer GPUs than models.
 func giveOwn(w *sim.World) ([]node, float64) {
 	if w.GPUs < len(w.Models) {
 		return nil, 0
@@ -216,12 +215,12 @@ func giveOwn(w *sim.World) ([]node, float64) {
 	rates := meanRates(w)
 	share, need := make([]int, len(rates)), make([]float64, len(rates))
 	for i, r := range rates {
-		// Need is in GPUs, at the batch that fits twice into the SLO.
+		// need is in GPUs, at the batch that fits twice into the SLO.
 		b := coordinatedBatch(w, int32(i))
 		share[i], need[i] = 1, r*execSeconds(w, int32(i), b)/float64(b)
 	}
 
-	// The next GPU goes to the model with the most work for each of its own.
+	// The next GPU goes to the model with the most work per GPU.
 	for range w.GPUs - len(rates) {
 		best := 0
 		for i := range need {
@@ -235,7 +234,7 @@ func giveOwn(w *sim.World) ([]node, float64) {
 	var out []node
 	least := math.Inf(1)
 	for i, n := range share {
-		// The least multiple of its rate that any model's GPUs hold: what a packed plan is compared by.
+		// The smallest multiple of its rate that any model's GPUs sustain, for comparison with a packed plan.
 		least = min(least, float64(n)/max(need[i], 1e-9))
 		b := coordinatedBatch(w, int32(i))
 		for range n {
@@ -245,7 +244,7 @@ func giveOwn(w *sim.World) ([]node, float64) {
 	return out, least
 }
 
-// loadOf orders nodes for splitting: what they are given over what they can.
+// loadOf orders nodes for splitting: their assigned load over their capacity.
 func loadOf(n node) float64 {
 	sum := 0.0
 	for _, s := range n.sessions {
@@ -254,7 +253,7 @@ func loadOf(n node) float64 {
 	return sum * n.duty
 }
 
-// crowdNodes folds nodes onto the GPUs there are, when even one turn per model does not fit.
+// crowdNodes folds nodes onto the existing GPUs if even one turn per model does not fit.
 func crowdNodes(w *sim.World, nodes []node) []node {
 	out := make([]node, min(w.GPUs, len(nodes)))
 	for i, n := range nodes {

@@ -16,7 +16,7 @@ func (e *estimator) setRate(rate float64) {
 	}
 }
 
-// countArrival counts a request; true when the estimate changed.
+// countArrival counts a request; true if the estimate changed.
 func (e *estimator) countArrival(now sched.Time) bool {
 	e.n++
 	dt := now.Sub(e.at)

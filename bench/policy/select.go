@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// SelectFrom returns the policies that a list with commas names, in its order, or every one of them for "all".
+// SelectFrom returns the policies in a comma-separated list, in its order, or all of them for "all".
 func SelectFrom[P any](every []P, nameOf func(P) string, list string) (chosen []P, err error) {
 	if list == "all" {
 		return every, nil

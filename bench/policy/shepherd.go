@@ -34,15 +34,15 @@ func (g *groups) Wake(now sched.Time) {
 	}
 }
 
-// NewShepherd returns Shepherd (Zhang et al., NSDI '23): a planner puts models with GPUs into
-// groups for the epoch (§4.2), and in each a GPU that is free takes at once the largest batch that
-// any model of the group can run in time (Flex, §4.3).
+// NewShepherd returns Shepherd (Zhang et al., NSDI '23). A planner divides models and GPUs into groups for the epoch
+// (§4.2); in each group, a free GPU takes at once the largest batch that any model of the group can run in time
+// (Flex, §4.3).
 //
-// Best form: groups are of models whose largest batches are within a factor of two, because the
-// largest batch wins and the others would starve, and have GPUs in proportion to their true load;
-// a batch that is passed over keeps its place. In mixed zoos the policy still starves models that
-// seldom fill a batch: it aims at requests served in all, not per model. Preemption is left out: a GPU of a World runs what
-// it was given to the end, and what a preempted batch has used is lost either way.
+// Best form: the largest batches of a group's models are within a factor of two, because the largest batch wins and
+// smaller ones would starve; groups have GPUs in proportion to their true load; a batch that is passed over keeps its
+// place. In mixed zoos the policy still starves models that seldom fill a batch: it maximises served requests in
+// total, not per model. Preemption is left out: a GPU of a World runs every batch to its end, and the work of a
+// preempted batch is lost either way.
 func NewShepherd(w *sim.World) sim.Server {
 	g := &groups{of: make([]*central, len(w.Models))}
 	for _, set := range planGroups(w) {
@@ -89,15 +89,15 @@ type herdSet struct {
 	load   float64 // GPUs needed at the planned batches
 }
 
-// planGroups plans the groups: by the power of two of the largest batch, merged until there is a GPU for
-// each, GPUs by largest remainder.
+// planGroups plans the groups by the power of two of the largest batch. It merges groups until there is a GPU for
+// each, and distributes GPUs by largest remainder.
 func planGroups(w *sim.World) []herdSet {
 	sets := make([]herdSet, 0, 20)
 	slot := make(map[int]int)
 	for m, r := range meanRates(w) {
 		b := coordinatedBatch(w, int32(m))
 
-		// Models of like largest batch, by powers of two, share a group.
+		// Models with similar largest batches, by powers of two, share a group.
 		key := bits.Len(uint(w.Models[m].Profile.Max()))
 		k, ok := slot[key]
 		if !ok {
@@ -110,7 +110,7 @@ func planGroups(w *sim.World) []herdSet {
 		sets[k].load += r * execSeconds(w, int32(m), b) / float64(b)
 	}
 
-	// More groups than GPUs: the least loaded are put together.
+	// With more groups than GPUs, merge the least loaded ones.
 	sort.SliceStable(sets, func(i, k int) bool { return sets[i].load > sets[k].load })
 	for len(sets) > w.GPUs {
 		last := sets[len(sets)-1]
@@ -128,7 +128,7 @@ func planGroups(w *sim.World) []herdSet {
 		share[i] = 1
 	}
 
-	for range w.GPUs - len(sets) { // the next GPU to who has most load per GPU
+	for range w.GPUs - len(sets) { // the next GPU goes to the group with the most load per GPU
 		best := 0
 		for i := range sets {
 			if sets[i].load/float64(share[i]) > sets[best].load/float64(share[best]) {

@@ -5,20 +5,20 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Form is a reading of Symphony's scheduling algorithm.
+// Form is an interpretation of Symphony's scheduling algorithm.
 type Form int
 
 const (
-	// Printed follows appendix C to the letter: exec_at = max(earliest, frontrun), because the
-	// last assignment overrides the βλ rule before it, and drops are the infeasible prefix.
+	// Printed follows appendix C literally: exec_at = max(earliest, frontrun), because the last assignment overrides
+	// the βλ rule before it, and drops are the infeasible prefix.
 	Printed Form = iota
-	// Text follows §4.3: earliest once more than βλ requests are there, frontrun before.
+	// Text follows §4.3: earliest once there are more than βλ requests, before that frontrun.
 	Text
-	// Windowed is Printed, but when granted a GPU whose batch would fall below T it slides
-	// the window as Nexus's early drop does: T is the batch that a queue reaches at its frontrun.
+	// Windowed is Printed, but if a granted GPU's batch would be smaller than T, it slides the window as Nexus's
+	// early drop does. T is the batch size that a queue reaches at its frontrun.
 	Windowed
-	// Relaxed is Windowed with batches of 0.8 T taken for enough: not in any paper, but the
-	// strongest of this family, so it belongs among those to beat.
+	// Relaxed is Windowed, but accepts batches of 0.8 T. It is in no paper, but it is the strongest of this family
+	// and so a necessary baseline.
 	Relaxed
 )
 
@@ -50,8 +50,8 @@ type symModel struct {
 // NewSymphony returns Symphony's scheduler in one of its forms.
 func NewSymphony(w *sim.World, f Form) sim.Server { return NewSymphonyOn(w, f, 0, w.GPUs) }
 
-// NewSymphonyOn returns the scheduler of a sub-cluster (§4.7): n GPUs from a first one on. It must be given the requests of its own models
-// alone, whose Profile must be that of its GPUs.
+// NewSymphonyOn returns the scheduler of a sub-cluster (§4.7): n GPUs from base on. Pass it only the requests of its
+// own models, whose Profile must be that of its GPUs.
 func NewSymphonyOn(w *sim.World, f Form, base, n int) sim.Server {
 	s := &symphony{w: w, form: f, models: make([]symModel, len(w.Models)), base: int32(base), gpus: make([]sched.Time, n)}
 	for i := range s.models {
@@ -112,7 +112,7 @@ func (s *symphony) Wake(now sched.Time) {
 		}
 	}
 
-	// A GPU's turn may leave another candidate behind that is due as well.
+	// After a GPU's turn, another candidate may also be due.
 	for s.inMC > 0 && s.gpuTimer() <= now {
 		s.onGPUTimer(now)
 	}
@@ -161,7 +161,7 @@ func (s *symphony) onModelTimer(now sched.Time, m int32) {
 	d := &s.models[m]
 	d.timer = sched.Never
 
-	// A GPU is free by then, or the model waits among the candidates for one.
+	// A GPU is free by then, or the model waits for one as a candidate.
 	if s.gpus[s.first] <= d.execAt {
 		s.grantGPU(now, m)
 		return
@@ -170,9 +170,9 @@ func (s *symphony) onModelTimer(now sched.Time, m int32) {
 	s.inMC++
 }
 
-// gpuTimer is when the first GPU may be bound to the candidate with the longest delay.
+// gpuTimer returns when the first GPU may be bound to the candidate with the longest delay.
 func (s *symphony) gpuTimer() sched.Time {
-	// Where inputs take no time, the lead is the same for every batch and needs no search.
+	// If inputs take no time, the lead is the same for every batch and needs no search.
 	bs := 0
 	if s.w.Data > 0 {
 		for i := range s.models {
@@ -192,8 +192,8 @@ func (s *symphony) onGPUTimer(now sched.Time) {
 			continue
 		}
 		if s.gpus[s.first] > d.invalid {
-			// Printed appendix C removes it here; so that no request is forgotten until the next
-			// one arrives, the candidate is made anew from what can still be met.
+			// Appendix C removes the candidate here. To avoid forgetting requests until the next arrival, make the
+			// candidate again from the requests that can still be served.
 			s.updateCandidate(now, int32(i), s.gpus[s.first])
 			if d.bs == 0 {
 				d.mc = false
@@ -227,7 +227,7 @@ func (s *symphony) grantGPU(now sched.Time, m int32) {
 	if d.bs > 0 {
 		at := max(now.Add(s.w.Lead(d.bs)), s.gpus[gpu])
 
-		// The batch waits until its frontrun even on a free GPU: that is what deferring is.
+		// Deferral: the batch waits until its frontrun even on a free GPU.
 		if s.form != Text {
 			at = max(at, min(d.execAt, d.invalid))
 		}

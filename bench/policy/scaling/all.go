@@ -8,10 +8,10 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Named is a policy with the name that tables use.
+// Named is a policy with its name in tables.
 type Named struct {
 	Name string
-	// Scales says that it lowers accuracy under load and raises it again.
+	// Scales means that the policy lowers accuracy under load and raises it again.
 	Scales bool
 	New    func(context.Context, *sim.World, Settings) Policy
 }
@@ -47,7 +47,7 @@ func All() []Named {
 	}
 }
 
-// Select returns the policies of a comma-separated list of names; "all" is all.
+// Select returns the policies in a comma-separated list of names; "all" is all.
 func Select(list string) ([]Named, error) {
 	if list == "all" {
 		return All(), nil

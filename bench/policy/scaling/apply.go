@@ -2,9 +2,8 @@ package scaling
 
 import "downbeat.dev/core/sched"
 
-// applyPlan makes the hosts host what a plan says, with as few changes as its counts allow. A device that
-// changes its variant loads for the load time after its running batch; what was bound to it and cannot
-// wait for that is bound to others.
+// applyPlan applies a plan to the hosts with as few changes as its counts allow. A device that changes its variant
+// loads it after its running batch; requests bound to the device that cannot wait so long are bound to others.
 func (p *hosted) applyPlan(now sched.Time, plan []placement) {
 	kept := p.keepMatching(plan)
 	changed := p.fillOthers(plan, kept)
@@ -27,7 +26,7 @@ func (p *hosted) applyPlan(now sched.Time, plan []placement) {
 	p.reloadHosts(now, changed)
 }
 
-// keepMatching returns, by host, whether it already hosts what the plan wants; wanted counts go down.
+// keepMatching returns, by host, whether it already hosts a planned variant, and lowers the wanted counts.
 func (p *hosted) keepMatching(plan []placement) []bool {
 	kept := make([]bool, len(p.hosts))
 	for i := range plan {
@@ -43,9 +42,8 @@ func (p *hosted) keepMatching(plan []placement) []bool {
 	return kept
 }
 
-// fillOthers gives the hosts that are not kept what the plan still lacks, those of the same family first,
-// and returns the hosts that changed with the family that they had. A host that the plan has nothing
-// for keeps what it has.
+// fillOthers gives the remaining hosts the variants that the plan still lacks, those of the same family first. It
+// returns the changed hosts with their previous family. A host without a planned variant keeps its own.
 func (p *hosted) fillOthers(plan []placement, kept []bool) map[int]int32 {
 	changed := make(map[int]int32)
 	for _, sameFamily := range []bool{true, false} {
@@ -66,7 +64,7 @@ func (p *hosted) fillOthers(plan []placement, kept []bool) map[int]int32 {
 	return changed
 }
 
-// hosting counts the kept hosts that host what a placement wants.
+// hosting counts the kept hosts that host a placement's variant.
 func (p *hosted) hosting(x placement, kept []bool) int {
 	n := 0
 	for k := range p.hosts {
@@ -77,11 +75,11 @@ func (p *hosted) hosting(x placement, kept []bool) int {
 	return n
 }
 
-// reloadHosts loads the new variants and binds requests anew that were bound to the changed hosts.
+// reloadHosts loads the new variants and binds the requests of the changed hosts again.
 func (p *hosted) reloadHosts(now sched.Time, changed map[int]int32) {
 	type bound struct{ r, family int32 }
 	var moved []bound
-	for k := range p.hosts { // in order of devices, whatever the map's is
+	for k := range p.hosts { // in order of devices: the map has no order
 		before, ok := changed[k]
 		if !ok {
 			continue

@@ -12,13 +12,13 @@ func exec(p *profile.Profile, b int) sched.Duration { return sched.Duration(p.Ex
 
 func duration(d sched.Duration) time.Duration { return time.Duration(d) }
 
-// batching chooses the batch of an idle device whose queue is not empty and whose head can still be
-// served: the requests skip to skip+b. b = 0: nothing before wake.
+// batching chooses the batch of an idle device whose queue is not empty and whose head can still be served: the
+// requests skip to skip+b. b = 0: nothing before wake.
 type batching func(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time)
 
-// deferBatch is Proteus's adaptive batching (§5): with n queued requests whose first is due at T, wait
-// for one more until T − ℓ(n+1), then run the n. Whom to give up when a queue holds more than its head's
-// deadline allows is left open; here the largest batch that can still run in time goes first.
+// deferBatch is Proteus's adaptive batching (§5): with n queued requests whose first is due at T, wait for one more
+// until T − ℓ(n+1), then run the n. The paper does not say which requests to drop when a queue holds more than its
+// head's deadline allows; here the largest batch that can still run in time goes first.
 func deferBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
 	skip, b = h.queue.largest(w, h.profile, now)
 	if b == h.profile.Max() || skip+b < h.queue.Len() {
@@ -36,8 +36,8 @@ func singleBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched
 	return 0, 1, 0
 }
 
-// aimdBatch is Clipper's (Crankshaw et al., NSDI '17, §4.3.1) on the sizes 1, 2, 4, 8: what is queued runs
-// at once, up to a size that grows after a full batch in time and halves after a late one.
+// aimdBatch is Clipper's rule (Crankshaw et al., NSDI '17, §4.3.1) on the sizes 1, 2, 4, 8: queued requests run at
+// once, up to a size that grows after a full batch in time and halves after a late one.
 func aimdBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
 	b = min(h.queue.Len(), h.size, h.profile.Max())
 	late := now.Add(exec(h.profile, b)) > w.Deadline(h.queue.At(0))
@@ -50,9 +50,8 @@ func aimdBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.T
 	return 0, b, 0
 }
 
-// earlyDropBatch is Nexus's (Shen et al., SOSP '19, §6.3): never wait; a window of the planned batch
-// slides over the queue to the first request whose deadline the whole window meets, what lies before is
-// dropped.
+// earlyDropBatch is Nexus's rule (Shen et al., SOSP '19, §6.3). It never waits. A window of the planned batch slides
+// over the queue to the first request whose deadline the whole window meets; requests before it are dropped.
 func earlyDropBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
 	b = h.queue.fitBatch(w, h.profile, 0, now)
 	for b < min(h.planned, h.queue.Len()) && h.queue.Len() > 1 {

@@ -6,9 +6,9 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// demand is what load balancers report: requests per second and family.
+// demand is the load balancers' report: requests per second and family.
 type demand struct {
-	second   []float64    // counts of the second that runs
+	second   []float64    // counts of the current second
 	recent   [2][]float64 // of the last two whole seconds
 	smoothed []float64
 	seconds  int
@@ -24,14 +24,14 @@ func newDemand(families int) *demand {
 
 func (d *demand) countRequest(family int32) { d.second[family]++ }
 
-// endSecond closes a second; the one before time zero does not count.
+// endSecond ends a second; the one before time zero does not count.
 func (d *demand) endSecond(now sched.Time) {
 	// The first tick is at time zero, before any second has passed.
 	if now == 0 {
 		return
 	}
 	for f, n := range d.second {
-		// Without a past the first second is the average.
+		// The first second starts the average.
 		if d.seconds == 0 {
 			d.smoothed[f] = n
 		} else {
@@ -49,12 +49,12 @@ func (d *demand) fast(family int) float64 {
 	return (d.recent[0][family] + d.recent[1][family]) / float64(max(1, min(2, d.seconds)))
 }
 
-// leaves reports whether the last two seconds' rate of any family leaves 0.85 to 1.05 times the planned
-// rate by more than chance explains (two standard deviations of a Poisson count).
+// leaves reports whether the rate of any family over the last two seconds leaves 0.85 to 1.05 times the planned rate
+// by more than chance (two standard deviations of a Poisson count).
 func (d *demand) leaves(planned []float64) bool {
 	for f, rate := range planned {
-		// Counts of two seconds: a deviation by chance, two standard deviations of Poisson, is no reason to plan
-		// anew.
+		// Compare counts of two seconds: a deviation within two standard deviations of Poisson is no reason to plan
+		// again.
 		n, expected := 2*d.fast(f), 2*rate
 		chance := 2 * math.Sqrt(max(expected, 1))
 		if n > 1.05*expected && n-expected > chance || n < 0.85*expected && expected-n > chance {

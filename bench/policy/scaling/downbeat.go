@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// downbeat is ours: core/sched with the prices of core/engine, as the live system has it. Every device may run every
-// variant that can meet the SLO.
+// downbeat is core/sched with the prices of core/engine, as in the live system. Every device may run every variant
+// that can meet the SLO.
 type downbeat struct {
 	*sim.Downbeat
 	elapsed time.Duration
@@ -18,7 +18,7 @@ func newDownbeat(_ context.Context, w *sim.World, _ Settings) Policy {
 	return &downbeat{Downbeat: sim.NewDownbeat(w)}
 }
 
-// Wake implements sim.Server. What it takes counts for a plan when it renews prices, with what else is due then.
+// Wake implements sim.Server. If it renews prices, all of its time counts as planning.
 func (d *downbeat) Wake(now sim.Time) {
 	before, begun := d.Renewals(), time.Now()
 

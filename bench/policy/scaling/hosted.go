@@ -6,22 +6,22 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// host is a device with the one variant that it hosts and the requests bound to it.
+// host is a device with its one hosted variant and the requests bound to it.
 type host struct {
 	device          int32
 	kind            int
 	family, variant int32            // -1: it hosts nothing
 	profile         *profile.Profile // of the variant on this kind
-	planned         int              // the batch that its capacity was computed with
+	planned         int              // the batch size assumed for its capacity
 	size            int              // of aimdBatch
-	weight, credit  float64          // of the requests of its family, for smooth weighted round-robin
+	weight, credit  float64          // share of its family's requests, for smooth weighted round-robin
 	readyAt         sched.Time       // when its variant is loaded
 	queue           backlog
 	wake            sched.Time
 }
 
-// hosted is what policies share in which a device hosts one variant and a request is bound to a device
-// when it arrives.
+// hosted is the common part of policies in which a device hosts one variant and a request is bound to a device when
+// it arrives.
 type hosted struct {
 	w        *sim.World
 	hosts    []host
@@ -29,18 +29,18 @@ type hosted struct {
 	planner  planner
 	batching batching
 	loadTime sched.Duration
-	uniform  bool // routes ignore what a device can do
+	uniform  bool // routing ignores the devices' capacities
 	training *Training
 	tick     sched.Time
 	wake     sched.Time
 }
 
-// planner says what devices host. It is asked every second; nil: no change.
+// planner chooses the variants that devices host. It is called every second; nil: no change.
 type planner interface {
 	plan(now sched.Time, p *hosted) []placement
 }
 
-// placement is devices of a kind that host a variant, and the requests/s that they are to serve.
+// placement is a number of devices of a kind that host a variant, and the requests/s that they should serve.
 type placement struct {
 	kind            int
 	family, variant int32
@@ -91,9 +91,9 @@ func (p *hosted) Wake(now sched.Time) {
 	}
 }
 
-// planSeconds counts the seconds that have passed and asks the planner after each.
+// planSeconds counts the seconds that have passed and calls the planner after each.
 func (p *hosted) planSeconds(now sched.Time) {
-	// Every second that has passed is ended, also where nothing happened in it.
+	// End every second that has passed, even one without events.
 	for p.tick <= now {
 		p.demand.endSecond(p.tick)
 		if plan := p.planner.plan(p.tick, p); plan != nil {
@@ -103,13 +103,13 @@ func (p *hosted) planSeconds(now sched.Time) {
 	}
 }
 
-// route returns the host for the next request of a family: by weight among those whose variant is
-// loaded, else the one that will be first; nil: none hosts the family.
+// route returns the host for the next request of a family: by weight among those whose variant is loaded, else the
+// first to be loaded; nil: none hosts the family.
 func (p *hosted) route(now sched.Time, family int32) *host {
 	var best, first *host
 	sum := 0.0
 
-	// Smooth weighted round-robin among the hosts that are ready.
+	// Smooth weighted round-robin among the ready hosts.
 	for i := range p.hosts {
 		h := &p.hosts[i]
 		switch {
@@ -127,7 +127,7 @@ func (p *hosted) route(now sched.Time, family int32) *host {
 		}
 	}
 
-	// While all are loading, requests wait for the first that is ready.
+	// While all are loading, requests wait for the first to be ready.
 	if best == nil {
 		return first
 	}
@@ -145,7 +145,7 @@ func (p *hosted) startIdle(now sched.Time, h *host) {
 
 	free := max(p.w.FreeAt(h.device), h.readyAt)
 	if free > now {
-		return // Done will come
+		return // Done will be called
 	}
 	h.queue.DropBefore(p.w, now.Add(exec(h.profile, 1)))
 	if h.queue.Len() == 0 {
@@ -167,7 +167,7 @@ func (p *hosted) trainUntil(now sched.Time, h *host, wake sched.Time) {
 	if p.training == nil || !p.training.Families[h.family] || wake <= now {
 		return
 	}
-	// The GPU belongs to training until the batch was to start, whatever comes meanwhile.
+	// Training keeps the GPU until the planned start of the batch, even if requests arrive meanwhile.
 	p.training.Took += duration(wake.Sub(now))
 	p.w.Load(h.device, wake.Sub(now))
 }

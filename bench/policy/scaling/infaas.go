@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// infaasFull is the share of its capacity at which a family is short.
+	// infaasFull is the share of its capacity above which a family is short of capacity.
 	infaasFull = 0.95
-	// infaasSlack is the share below which a family may give up capacity for accuracy or devices.
+	// infaasSlack is the share below which a family may trade capacity for accuracy or devices.
 	infaasSlack = 0.4
-	// infaasSteps bounds the changes made for one family in one second.
+	// infaasSteps bounds the changes for one family in one second.
 	infaasSteps = 8
 )
 
-// infaas is INFaaS-Accuracy (Proteus §6.1.1): INFaaS (Romero et al., ATC '21) with accuracy as the
-// objective and the cluster's size as the constraint. A family that is short of capacity takes, again and
-// again, whatever costs least accuracy: a device that nobody uses, one that a family with slack can spare,
-// or a lighter variant on one of its own. A family with slack makes a variant heavier, or gives a device
-// up. The public simulator decides every ten seconds; the paper says that INFaaS decides as requests
-// arrive and reacts first, so here it decides every second.
+// infaas is INFaaS-Accuracy (Proteus §6.1.1): INFaaS (Romero et al., ATC '21) with accuracy as the objective and the
+// cluster's size as the constraint. A family that is short of capacity repeatedly makes the change that costs the
+// least accuracy: it takes an unused device or one that a family with slack can spare, or makes a variant on one of
+// its own lighter. A family with slack makes a variant heavier, or releases a device. The public simulator decides
+// every ten seconds; the paper says that INFaaS decides as requests arrive and reacts first, so here it decides every
+// second.
 type infaas struct {
 	ctx     context.Context
 	program *Program
@@ -33,14 +33,14 @@ func newINFaaS(ctx context.Context, w *sim.World, s Settings) Policy {
 	return &planned{newHosted(w, a, greedyBatch, s.LoadTime), a.program, func() error { return a.failed }}
 }
 
-// greedyBatch runs what is queued at once, as much as its head's deadline allows.
+// greedyBatch runs the queued requests at once, as many as the head's deadline allows.
 func greedyBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
 	return 0, h.queue.fitBatch(w, h.profile, 0, now), 0
 }
 
 // plan implements planner. The first placement is the exact program's.
 func (a *infaas) plan(now sched.Time, p *hosted) []placement {
-	// At first there is no state to change: the exact program makes it.
+	// At the start there is no state to change, so solve the exact program.
 	if now == 0 {
 		plan, err := a.program.solve(a.ctx, firstRates(p.w), nil)
 		a.failed = err
@@ -58,7 +58,7 @@ func (a *infaas) plan(now sched.Time, p *hosted) []placement {
 			changed = true
 		}
 
-		// Accuracy is raised only where much capacity is left, so that the next second does not take it back.
+		// Raise accuracy only if much capacity is left, so that the next second does not undo it.
 		if state.capacity(family)*infaasSlack > rate && state.relax(family, rate) {
 			changed = true
 		}
@@ -69,7 +69,7 @@ func (a *infaas) plan(now sched.Time, p *hosted) []placement {
 	return state.placements(p.demand)
 }
 
-// infaasState is what devices host, while it is being changed.
+// infaasState is the hosted variants while they are being changed.
 type infaasState struct {
 	program *Program
 	hosts   []infaasHost
@@ -99,14 +99,14 @@ func (s *infaasState) capacity(family int) float64 {
 	return sum
 }
 
-// grow adds capacity to a family by the change that costs least accuracy; false: there is none.
+// grow adds capacity to a family by the change that costs the least accuracy; false: there is none.
 func (s *infaasState) grow(family int, d *demand) bool {
-	// The change that costs least accuracy is made; 2 is more than any cost.
+	// Find the change that costs the least accuracy; 2 exceeds every cost.
 	best, change, least := -1, infaasHost{}, 2.0
 	for i, h := range s.hosts {
 		switch {
 		case h.family == family:
-			// The next lighter variant on a device that it has.
+			// Option: the next lighter variant on one of its devices.
 			if v := s.nearestVariant(h, false); v >= 0 {
 				if cost := s.accuracy(family, h.variant) - s.accuracy(family, v); cost < least {
 					best, change, least = i, infaasHost{h.kind, family, v}, cost
@@ -128,7 +128,7 @@ func (s *infaasState) grow(family int, d *demand) bool {
 	return true
 }
 
-// canSpare reports whether the family of a device serves its demand with ease without it.
+// canSpare reports whether the family of a device easily serves its demand without it.
 func (s *infaasState) canSpare(host int, d *demand) bool {
 	h := s.hosts[host]
 	rest := s.capacity(h.family) - s.program.capacity(h.kind, h.family, h.variant)
@@ -136,7 +136,7 @@ func (s *infaasState) canSpare(host int, d *demand) bool {
 	return rate < 2*infaasSlack*rest
 }
 
-// relax makes one variant of a family with slack heavier; false: it has the heaviest already.
+// relax makes one variant of a family with slack heavier; false: it already has the heaviest.
 func (s *infaasState) relax(family int, rate float64) bool {
 	for i, h := range s.hosts {
 		if h.family != family {
@@ -167,12 +167,12 @@ func (s *infaasState) nearestVariant(h infaasHost, heavier bool) int {
 		a, c := s.accuracy(h.family, v), s.program.capacity(h.kind, h.family, v)
 		faster := c > s.program.capacity(h.kind, h.family, h.variant)
 
-		// A lighter variant must also be faster, or it helps nobody.
+		// A lighter variant must also be faster to be useful.
 		if c == 0 || heavier && a <= now || !heavier && (a >= now || !faster) {
 			continue
 		}
 
-		// The nearest in accuracy: steps are small.
+		// Choose the nearest in accuracy, to keep steps small.
 		if best < 0 || heavier == (a < s.accuracy(h.family, best)) {
 			best = v
 		}

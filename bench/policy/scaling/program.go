@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// headroom is the public simulator's β: capacity planned over demand.
+	// headroom is the public simulator's β: planned capacity over demand.
 	headroom = 1.05
-	// dropPenalty is what a request that is planned to go unserved costs, in units of accuracy.
+	// dropPenalty is the cost of a request that is planned to stay unserved, in units of accuracy.
 	dropPenalty = 2
-	// demandMin is the least demand that is planned for, requests/s: every family gets a device.
+	// demandMin is the smallest planned demand, requests/s: every family gets a device.
 	demandMin = 0.5
 )
 
-// Program is Proteus's resource allocation (§4) as a mixed integer linear program: the devices of a kind
-// are alike and counted, and the share of requests that a device gets is its rate over the family's.
+// Program is Proteus's resource allocation (§4) as a mixed integer linear program. Devices of a kind are identical
+// and counted; a device's share of requests is its rate over the family's.
 type Program struct {
 	models  []sim.Model
 	devices []int                          // by kind
-	allowed func(family, variant int) bool // variants that may be used
-	largest int                            // batch, on top of what the SLO allows
+	allowed func(family, variant int) bool // filter of usable variants
+	largest int                            // batch size limit, in addition to the SLO's
 	gap     float64
 
-	// Solved counts the programs solved and Elapsed the time that they took.
+	// Solved counts the solved programs; Elapsed is their total time.
 	Solved  int
 	Elapsed time.Duration
 }
 
-// NewProgram returns the program for a world. gap is the relative gap to the optimum that is accepted.
+// NewProgram returns the program of a world. gap is the accepted relative gap to the optimum.
 func NewProgram(w *sim.World, gap float64) *Program {
 	p := &Program{models: w.Models, largest: math.MaxInt, gap: gap, allowed: func(family, variant int) bool { return true }}
 	for g := range w.GPUs {
@@ -48,7 +48,7 @@ func NewProgram(w *sim.World, gap float64) *Program {
 	return p
 }
 
-// halfBatch is the largest batch with ℓ(b) ≤ SLO/2 (§4): a request that just missed a batch waits for it.
+// halfBatch returns the largest batch with ℓ(b) ≤ SLO/2 (§4): a request that just missed a batch waits for it.
 func halfBatch(slo sched.Duration, p *profile.Profile) int { return p.BatchMax(duration(slo / 2)) }
 
 // capacity returns the requests/s of a variant on a kind; 0: it cannot meet the SLO there.
@@ -73,7 +73,7 @@ type option struct {
 	count, rate           int // columns
 }
 
-// options lists what is allowed and can meet the SLO, without what is neither faster nor more accurate
+// options lists the allowed options that can meet the SLO, without options that are neither faster nor more accurate
 // than another.
 func (p *Program) options() []option {
 	var out []option
@@ -90,14 +90,14 @@ func (p *Program) options() []option {
 				}
 			}
 
-			// Options that another one beats in both respects would only make the program larger.
+			// Dominated options would only enlarge the program.
 			out = append(out[:first], undominated(out[first:])...)
 		}
 	}
 	return out
 }
 
-// undominated keeps the options that no other equals in both capacity and accuracy.
+// undominated keeps the options that no other equals or exceeds in both capacity and accuracy.
 func undominated(all []option) []option {
 	var kept []option
 	for i, a := range all {
@@ -113,9 +113,9 @@ func undominated(all []option) []option {
 	return kept
 }
 
-// solve returns the placements that serve the demand (requests/s by family) with the highest accuracy:
-// max Σ A·w − 2·Σ z with Σ w + z = demand, β·w ≤ capacity·n, Σ n ≤ devices. fixed, when not nil, is how
-// many devices of each kind each family has: only variants are chosen.
+// solve returns the placements that serve the demand (requests/s by family) with the highest accuracy: max Σ A·w −
+// 2·Σ z with Σ w + z = demand, β·w ≤ capacity·n, Σ n ≤ devices. fixed, unless nil, is each family's number of devices
+// of each kind; then only variants are chosen.
 func (p *Program) solve(ctx context.Context, demand []float64, fixed [][]int) ([]placement, error) {
 	options := p.options()
 	problem, err := p.build(options, demand, fixed)
@@ -135,17 +135,17 @@ func (p *Program) solve(ctx context.Context, demand []float64, fixed [][]int) ([
 	return p.read(options, s.Values, demand, fixed), nil
 }
 
-// Try solves the program for a demand and forgets the solution; Solved and Elapsed say what it took.
+// Try solves the program for a demand and discards the solution; Solved and Elapsed count it.
 func (p *Program) Try(ctx context.Context, demand []float64) error {
 	_, err := p.solve(ctx, demand, nil)
 	return err
 }
 
-// build writes the program down.
+// build writes the program.
 func (p *Program) build(options []option, demand []float64, fixed [][]int) (solver.Problem, error) {
 	problem := solver.Problem{Gap: p.gap, Limit: 30 * time.Second}
 
-	// Accuracy counts by request, so costs are divided by the whole demand.
+	// Accuracy counts per request, so divide costs by the whole demand.
 	total := 0.0
 	for _, rate := range demand {
 		total += max(rate, demandMin)
@@ -174,7 +174,7 @@ func (p *Program) build(options []option, demand []float64, fixed [][]int) (solv
 		o := &options[i]
 		rate := max(demand[o.family], demandMin)
 
-		// More devices than serve the whole demand are of no use to an option: the bound keeps the search small.
+		// An option never needs more devices than serve the whole demand: the bound keeps the search small.
 		most := math.Min(float64(p.devices[o.kind]), math.Ceil(headroom*rate/o.capacity))
 		enough := problem.AddRow(-solver.Inf, 0)
 		count := []solver.Term{{Row: kinds[o.kind], Value: 1}, {Row: enough, Value: -o.capacity}}
@@ -189,11 +189,11 @@ func (p *Program) build(options []option, demand []float64, fixed [][]int) (solv
 	return problem, nil
 }
 
-// read turns a solution into placements and gives devices that it left over to those who gain most.
+// read converts a solution to placements and gives unused devices to the families that gain most.
 func (p *Program) read(options []option, values, demand []float64, fixed [][]int) []placement {
 	var plan []placement
 	for _, o := range options {
-		// Devices are counted from the rates, since a solution within the gap may hold more of them than it uses.
+		// Count devices from the rates: a solution within the gap may hold more devices than it uses.
 		n := int(math.Ceil(headroom*values[o.rate]/o.capacity - 1e-6))
 		if n > 0 {
 			plan = append(plan, placement{o.kind, int32(o.family), int32(o.variant), n, values[o.rate]})

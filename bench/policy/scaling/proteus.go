@@ -9,17 +9,17 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// solvePeriod is how often Proteus solves its program at least (§6.1.5).
+// solvePeriod is the longest interval between two solutions of Proteus's program (§6.1.5).
 const solvePeriod = sched.Duration(30e9)
 
-// proteus plans with the exact program, periodically and when demand leaves what was planned (§3, §4).
+// proteus plans with the exact program, periodically and when the demand leaves the plan (§3, §4).
 type proteus struct {
 	ctx     context.Context
 	program *Program
 	fixed   [][]int // by kind and family: a static placement, of which only variants change
 	planned []float64
 	solved  sched.Time
-	outside int // seconds in a row in which demand left the plan
+	outside int // consecutive seconds in which the demand left the plan
 	failed  error
 }
 
@@ -34,7 +34,7 @@ func (a *proteus) plan(now sched.Time, p *hosted) []placement {
 		rates[f] = max(p.demand.smoothed[f], p.demand.fast(f))
 	}
 
-	// At the start nothing was counted yet: the plan takes the rates of the first seconds.
+	// At the start nothing has been counted yet, so use the rates of the first seconds.
 	if p.demand.seconds == 0 {
 		rates = firstRates(p.w)
 	}
@@ -48,9 +48,9 @@ func (a *proteus) plan(now sched.Time, p *hosted) []placement {
 	return plan
 }
 
-// planIsDue reports whether it is time to plan again.
+// planIsDue reports whether to plan again.
 func (a *proteus) planIsDue(now sched.Time, d *demand) bool {
-	// Two seconds in a row: one alone may be chance.
+	// Require two consecutive seconds: one alone may be chance.
 	if d.leaves(a.planned) {
 		a.outside++
 	} else {
@@ -59,8 +59,8 @@ func (a *proteus) planIsDue(now sched.Time, d *demand) bool {
 	return a.outside >= 2 || now.Sub(a.solved) >= solvePeriod
 }
 
-// firstRates returns the rates of the first five seconds of a world's arrivals: what an operator who
-// starts the system knows.
+// firstRates returns the rates of the first five seconds of a world's arrivals, which an operator who starts the
+// system would know.
 func firstRates(w *sim.World) []float64 { return meanRates(w, 5*time.Second) }
 
 // meanRates returns the families' mean rates before a time; 0: over all arrivals.
@@ -80,8 +80,8 @@ func meanRates(w *sim.World, until time.Duration) []float64 {
 	return out
 }
 
-// staticRates returns the demand that static placements are made for: each family's mean over the whole
-// trace, which no online system knows, scaled to the busiest second of all.
+// staticRates returns the demand for static placements: each family's mean over the whole trace, which no online
+// system knows, scaled to the busiest second.
 func staticRates(w *sim.World) []float64 {
 	var seconds []float64
 	for _, a := range w.Arrivals {
@@ -97,7 +97,7 @@ func staticRates(w *sim.World) []float64 {
 		sum += n
 	}
 
-	// The families' shares stay; their sum becomes that of the busiest second.
+	// Keep the families' shares and scale their sum to the busiest second.
 	out := meanRates(w, 0)
 	for f := range out {
 		out[f] *= peak * float64(len(seconds)) / max(sum, 1)
@@ -118,27 +118,27 @@ func (s *static) plan(now sched.Time, p *hosted) []placement {
 	return s.placements
 }
 
-// Settings are what a policy is told besides the world.
+// Settings are a policy's parameters beside the world.
 type Settings struct {
 	LoadTime sched.Duration // of a variant on a device
 	Gap      float64        // of programs to their optimum
 	Training *Training      // beside serving; nil: none
 }
 
-// Training is AdaInf's rule on hosts that defer: what a request's SLO leaves until its batch must start is spent on training before the
-// batch (AdaInf §3.3). The host hears nothing until then.
+// Training is AdaInf's rule on hosts that defer: the time of a request's SLO that is left before its batch must start
+// is used for training before the batch (AdaInf §3.3). The host ignores arrivals until then.
 type Training struct {
 	Families []bool        // whose models train
 	Took     time.Duration // GPU time, so far
 }
 
-// Policy is a policy that runs in a world. Report tells of its plans after the run.
+// Policy is a policy that runs in a world. Report describes its plans after the run.
 type Policy interface {
 	sim.Server
 	Report() Report
 }
 
-// Report is what a policy's plans cost.
+// Report is the cost of a policy's plans.
 type Report struct {
 	Plans   int
 	Elapsed time.Duration
@@ -173,8 +173,8 @@ func newProteus(ctx context.Context, w *sim.World, s Settings, change func(*prot
 	return &planned{h, a.program, func() error { return a.failed }}
 }
 
-// withoutPlacement keeps each device's family as the program for the trace's mean demand placed it, and
-// lets the program choose variants only: Proteus w/o MP, which is Sommelier (§6.1.1, §6.5).
+// withoutPlacement fixes each device's family as the program places it for the trace's mean demand, and lets the
+// program choose only variants: Proteus w/o MP, which is Sommelier (§6.1.1, §6.5).
 func withoutPlacement(w *sim.World) func(*proteus, *hosted) {
 	return func(a *proteus, h *hosted) {
 		plan, err := a.program.solve(a.ctx, meanRates(w, 0), nil)
@@ -183,7 +183,7 @@ func withoutPlacement(w *sim.World) func(*proteus, *hosted) {
 			return
 		}
 
-		// The devices of each family stay; only their variants are planned later.
+		// The devices of each family stay; later plans change only their variants.
 		a.fixed = make([][]int, len(a.program.devices))
 		for kind := range a.fixed {
 			a.fixed[kind] = make([]int, len(w.Models))
@@ -194,7 +194,7 @@ func withoutPlacement(w *sim.World) func(*proteus, *hosted) {
 	}
 }
 
-// withoutSelection allows each family's most accurate usable variant only: Proteus w/o MS.
+// withoutSelection allows only each family's most accurate usable variant: Proteus w/o MS.
 func withoutSelection(a *proteus, h *hosted) { a.program.allowed = a.program.extreme(true) }
 
 // withoutBatching runs and plans batches of one: Proteus w/o AB.
@@ -203,17 +203,17 @@ func withoutBatching(a *proteus, h *hosted) {
 	h.batching = singleBatch
 }
 
-// withoutAssignment spreads a family's requests evenly over its devices: Proteus w/o QA.
+// withoutAssignment distributes a family's requests evenly over its devices: Proteus w/o QA.
 func withoutAssignment(a *proteus, h *hosted) { h.uniform = true }
 
-// extreme returns a filter that allows, of each family, the most or the least accurate variant that meets
-// the SLO on some kind.
+// extreme returns a filter that allows, for each family, only the most or the least accurate variant that meets the
+// SLO on some kind.
 func (p *Program) extreme(most bool) func(family, variant int) bool {
 	chosen := make([]int, len(p.models))
 	for family := range p.models {
 		chosen[family] = -1
 		for variant := range p.models[family].Variants {
-			// A variant that no kind can run within the SLO is no choice.
+			// Skip a variant that no kind can run within the SLO.
 			usable := false
 			for kind := range p.devices {
 				usable = usable || p.capacity(kind, family, variant) > 0
@@ -228,8 +228,8 @@ func (p *Program) extreme(most bool) func(family, variant int) bool {
 	return func(family, variant int) bool { return chosen[family] == variant }
 }
 
-// newClipper returns Clipper-HA or Clipper-HT (§6.1.1): a static placement by the program with only the
-// most, or the least, accurate variants, and AIMD batches.
+// newClipper returns Clipper-HA or Clipper-HT (§6.1.1): a static placement by the program with only the most, or the
+// least, accurate variants, and AIMD batches.
 func newClipper(ctx context.Context, w *sim.World, s Settings, most bool) Policy {
 	program := NewProgram(w, s.Gap)
 	program.allowed = program.extreme(most)
@@ -238,8 +238,8 @@ func newClipper(ctx context.Context, w *sim.World, s Settings, most bool) Policy
 	return &planned{h, program, func() error { return err }}
 }
 
-// newFixed returns a batching rule on the program's placement for the trace's mean demand, which does not
-// change: figure 6 compares rules so (§6.4).
+// newFixed returns a batching rule on the program's placement for the trace's mean demand, which does not change.
+// Figure 6 compares rules in this way (§6.4).
 func newFixed(ctx context.Context, w *sim.World, s Settings, rule batching) Policy {
 	program := NewProgram(w, s.Gap)
 	plan, err := program.solve(ctx, meanRates(w, 0), nil)

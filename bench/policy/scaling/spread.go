@@ -1,8 +1,8 @@
 package scaling
 
-// spread gives devices that a plan left over to families, one after another to the family with most
-// demand for its capacity, as the most accurate variant that runs there, if that is no less accurate than
-// what the family has: they add slack and take no accuracy.
+// spread gives unused devices of a plan to families, one after another to the family with the most demand per
+// capacity. A device gets the most accurate variant that runs on it, if that is at least as accurate as the family's
+// present mean: so it adds slack and costs no accuracy.
 func (p *Program) spread(plan []placement, options []option, demand []float64, fixed [][]int) []placement {
 	used := make(map[[2]int]int) // by (kind, family); (kind, -1) is the kind's sum
 	for _, x := range plan {
@@ -18,7 +18,7 @@ func (p *Program) spread(plan []placement, options []option, demand []float64, f
 					continue
 				}
 
-				// The rest of the devices make their families faster, never less accurate.
+				// The remaining devices make their families faster, never less accurate.
 				capacity, accuracy := p.state(plan, int32(o.family))
 				if o.accuracy < accuracy-1e-9 {
 					continue
@@ -58,8 +58,8 @@ func (p *Program) state(plan []placement, family int32) (capacity, accuracy floa
 	return capacity, accuracy
 }
 
-// add plans one device more for an option. It takes its part of the family's requests from the least
-// accurate placements.
+// add adds a device for an option to the plan. It takes its part of the family's requests from the least accurate
+// placements.
 func (p *Program) add(plan []placement, o option, demand []float64) []placement {
 	capacity, _ := p.state(plan, int32(o.family))
 	rate := max(demand[o.family], demandMin) * o.capacity / (capacity + o.capacity)
