@@ -11,40 +11,41 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// adainf trains in what each job's SLO leaves before it answers, the models that a drift has hit, each by how much it has
-// lost (AdaInf §3.2, §3.3). What each step has learnt serves at once: nothing judges it.
+// adainf trains in the part of each job's SLO that remains before the job must answer. It trains the models affected
+// by drift, each in proportion to its loss (AdaInf §3.2, §3.3). Every step's result serves at once, without a
+// judgement.
 //
-// It cannot run as printed. The repairs, all in its favour where there was a choice, are named in decision 0181.
+// The method cannot run as printed. Decision 0181 lists the repairs, all in its favour where there was a choice.
 type adainf struct {
 	setting Setting
 	streams []*stream
 	models  []*adainfModel
 	jobs    sessionServed
-	asked   bool // a drift has hit some model
-	even    bool // its variant I: every model is trained, for the same time
-	ahead   bool // it is given a period's samples when the period begins, not when it ends
-	frozen  bool // its variant U: what a drift has hit is asked once, after the first period that drifts
+	asked   bool // a drift has affected some model
+	even    bool // variant I: every model is trained, for equal times
+	ahead   bool // the period's samples are available at its beginning, not at its end
+	frozen  bool // variant U: the affected models are determined once, after the first period with a drift
 }
 
-// adainfModel is one model of it.
+// adainfModel is adainf's state of one model.
 type adainfModel struct {
 	trainer *train.Trainer
 	serving []float32
-	changed bool // since weights were last put in force
+	changed bool // since weights were last published
 
-	mean    []float32 // of the features of the samples that it was trained on last
-	initial float64   // accuracy of the first weights on the initial samples that lie farthest from their mean
-	impact  float64   // the accuracy that the present has cost; 0: not drifted
+	mean    []float32 // mean features of the samples of the latest training
+	initial float64   // accuracy of the first weights on the initial samples farthest from their mean
+	impact  float64   // the accuracy lost at present; 0: not drifted
 	alarms  int
 
-	window []learn.Sample // of this period, those farthest from the old ones first
-	next   int            // that is trained on next
-	spent  time.Duration  // of its share of the training time
+	window []learn.Sample // of this period, the samples farthest from the old ones first
+	next   int            // index of the next sample for training
+	spent  time.Duration  // used part of its share of the training time
 }
 
 const (
 	adainfRate = ekyaRate
-	// S grows by this share of the window until so many results agree (AdaInf §3.2, T2).
+	// S grows by this share of the window until enough consecutive results agree (AdaInf §3.2, T2).
 	divergentStep  = 0.03
 	divergentMost  = 33
 	divergentAgree = 4
@@ -87,7 +88,8 @@ func newAdaInfModel(s Setting, st *stream) (*adainfModel, error) {
 	}
 	m := &adainfModel{serving: st.start, mean: meanFeature(features)}
 
-	// The initial samples are judged by the same statistic as later ones, or the farthest of any sample would look lost.
+	// Judge the initial samples by the same statistic as later ones, else the farthest samples of any set would look
+	// worse.
 	order := byDistance(features, m.mean)
 	m.initial = rightAmong(right, order[:divergentCount(len(order), divergentAgree)])
 
@@ -95,8 +97,8 @@ func newAdaInfModel(s Setting, st *stream) (*adainfModel, error) {
 	return m, err
 }
 
-// beginPeriod finds the models that a drift has hit, by the samples of the period before ("new training data, generated in the
-// previous time period", §3.2), and orders these for training.
+// beginPeriod finds the models affected by a drift from the samples of the previous period ("new training data,
+// generated in the previous time period", §3.2), and orders these samples for training.
 func (a *adainf) beginPeriod(period int) error {
 	if !a.ahead {
 		period--
@@ -116,7 +118,7 @@ func (a *adainf) beginPeriod(period int) error {
 			return err
 		}
 
-		// The variant that never asks again goes on with the models that were hit first.
+		// Variant U goes on with the models that were affected first.
 		order := byDistance(features, m.mean)
 		if found := m.findImpact(right, order); !a.frozen || !a.asked {
 			m.impact = found
@@ -125,7 +127,7 @@ func (a *adainf) beginPeriod(period int) error {
 			m.alarms++
 		}
 
-		// Training takes the farthest first, and no sample twice until all have had their turn.
+		// Train on the farthest samples first, and on none twice before all have been used.
 		m.window, m.next = m.window[:0], 0
 		for _, k := range order {
 			m.window = append(m.window, window[k])
@@ -139,15 +141,15 @@ func (a *adainf) beginPeriod(period int) error {
 	return nil
 }
 
-// findImpact returns what accuracy on the farthest samples has fallen by since the first weights answered the farthest
-// initial ones, or 0. It is asked of more and more samples until several answers in a row agree.
+// findImpact returns the loss of accuracy on the farthest samples, relative to the first weights on the farthest
+// initial samples, or 0. It takes more and more samples until several consecutive answers agree.
 func (m *adainfModel) findImpact(right []bool, order []int) (impact float64) {
 	agree, last := 0, false
 	for k := 1; k <= divergentMost; k++ {
 		n := divergentCount(len(order), k)
 		impact = m.initial - rightAmong(right, order[:n])
 
-		// Less than the 95 % that such a count may vary by is no loss.
+		// A loss within the 95 % range of such a count is no loss.
 		lost := impact > chanceLoss(m.initial, n)
 		if lost == last {
 			agree++
@@ -164,15 +166,15 @@ func (m *adainfModel) findImpact(right []bool, order []int) (impact float64) {
 	return impact
 }
 
-// chanceLoss is what an accuracy may seem to lose by chance on n samples, at 95 %.
+// chanceLoss returns the accuracy that n samples may seem to lose by chance, at 95 %.
 func chanceLoss(accuracy float64, n int) float64 {
 	return 1.96 * math.Sqrt(accuracy*(1-accuracy)/float64(n))
 }
 
-// divergentCount is how many of n samples are the farthest at the k-th asking.
+// divergentCount returns how many of n samples count as the farthest at the k-th attempt.
 func divergentCount(n, k int) int { return max(1, int(divergentStep*float64(k)*float64(n))) }
 
-// meanFeature is the mean of some inputs' features.
+// meanFeature returns the mean of the inputs' features.
 func meanFeature(f plan.Features) []float32 {
 	mean := make([]float32, f.Dim)
 	n := float32(len(f.Values) / f.Dim)
@@ -182,8 +184,8 @@ func meanFeature(f plan.Features) []float32 {
 	return mean
 }
 
-// byDistance orders inputs by the cosine distance of their features from a mean, the farthest first. The uncentred principal
-// components of the paper are a rotation, which changes no cosine while all of them are kept.
+// byDistance orders inputs by the cosine distance of their features from a mean, the farthest first. The paper's
+// uncentred principal components are a rotation, which changes no cosine as long as all of them are kept.
 func byDistance(f plan.Features, mean []float32) []int {
 	n := len(f.Values) / f.Dim
 	order, distance := make([]int, n), make([]float64, n)
@@ -204,7 +206,7 @@ func cosine(a, b []float32) float64 {
 	return ab / math.Max(1e-12, math.Sqrt(aa*bb))
 }
 
-// rightAmong is the share of some samples that was answered rightly.
+// rightAmong returns the share of right answers among some samples.
 func rightAmong(right []bool, some []int) float64 {
 	n := 0
 	for _, i := range some {
@@ -215,7 +217,7 @@ func rightAmong(right []bool, some []int) float64 {
 	return float64(n) / float64(max(1, len(some)))
 }
 
-// endSecond trains in the time that the second's jobs had left, and lets what was learnt serve.
+// endSecond trains in the time that the second's jobs left, and serves the trained weights.
 func (a *adainf) endSecond(time.Duration) error {
 	total := 0.0
 	for _, m := range a.models {
@@ -227,7 +229,7 @@ func (a *adainf) endSecond(time.Duration) error {
 
 	training := a.jobs.training * float64(tick)
 	for i, m := range a.models {
-		// A step that does not fit into the second's share is begun in it.
+		// A step that does not fit into the second's share still begins in it.
 		for m.spent += time.Duration(training * a.weightOf(m) / total); m.spent >= trainTime(); m.spent -= trainTime() {
 			if err := m.trainStep(a.streams[i].recipe.Net()); err != nil {
 				return err
@@ -240,7 +242,7 @@ func (a *adainf) endSecond(time.Duration) error {
 	return nil
 }
 
-// weightOf is a model's part of the training time.
+// weightOf returns a model's part of the training time.
 func (a *adainf) weightOf(m *adainfModel) float64 {
 	switch {
 	case len(m.window) == 0:
@@ -252,7 +254,7 @@ func (a *adainf) weightOf(m *adainfModel) float64 {
 }
 
 func (m *adainfModel) trainStep(net train.Net) error {
-	// How often the samples are gone through the paper takes from a profile; here it is what time allows.
+	// The paper takes the number of passes over the samples from a profile; here the time determines it.
 	if m.next+batchMax > len(m.window) {
 		m.next = 0
 	}

@@ -7,10 +7,11 @@ import (
 	"downbeat.dev/backend/learn"
 )
 
-// Three policies that nobody can have, or wants, and that say what a learner's parts can reach.
+// Three policies for reference. None is realistic; they show the limits of a learner's parts.
 
-// instant knows when drifts come and takes no time to train: some seconds after a drift it has weights that are fully retrained on
-// the samples since, and serves them where they answer the tests better. What it reaches, samples allow.
+// instant knows when drifts come and trains in no time. Some seconds after a drift it has weights that are fully
+// retrained on the samples since, and serves them if they answer the tests better. Its accuracy is the limit set by
+// the samples.
 type instant struct {
 	none
 	setting Setting
@@ -54,7 +55,7 @@ func (i *instant) endSecond(time.Duration) error {
 			continue
 		}
 
-		// What has come since the drift is all that it knows.
+		// It knows only the samples since the drift.
 		retrained, err := st.trainFully(i.samples[m], i.setting)
 		if err == nil {
 			err = i.takeBest(m, retrained)
@@ -67,8 +68,8 @@ func (i *instant) endSecond(time.Duration) error {
 	return nil
 }
 
-// takeBest serves what answers the period's tests best: the retrained weights, those that serve, or the first ones, which are the best
-// again where light comes back.
+// takeBest serves the weights that answer the period's tests best: the retrained, the serving or the first ones,
+// which are best again when the light returns.
 func (i *instant) takeBest(model int, retrained []float32) error {
 	for _, weights := range [][]float32{i.streams[model].start, retrained} {
 		if err := i.takeBetter(model, weights); err != nil {
@@ -78,7 +79,7 @@ func (i *instant) takeBest(model int, retrained []float32) error {
 	return nil
 }
 
-// takeBetter serves weights that answer the period's tests better.
+// takeBetter serves weights if they answer the period's tests better.
 func (i *instant) takeBetter(model int, weights []float32) error {
 	st := i.streams[model]
 	now, err := st.accuracy(i.period, i.serving[model], i.setting.Library)
@@ -94,8 +95,9 @@ func (i *instant) takeBetter(model int, weights []float32) error {
 
 func (i *instant) weights(model int) []float32 { return i.serving[model] }
 
-// clairvoyant has, when a period begins, weights that are fully retrained on samples of all of it, and serves the best of what it has by the
-// very tests that count: learning without delay. It trains at drifts alone, by one recipe, so that it is a strong reference and no proof.
+// clairvoyant has, at the beginning of a period, weights that are fully retrained on samples of all of it, and serves
+// the best of its weights by the very tests that count: learning without delay. It trains only at drifts, by one
+// recipe, so it is a strong reference but no proven bound.
 type clairvoyant struct{ *instant }
 
 func openClairvoyant(s Setting, streams []*stream) (learning, error) {
@@ -112,7 +114,7 @@ func (c clairvoyant) beginPeriod(period int) error {
 		return err
 	}
 
-	// Light that stays leaves the best of what there was in force.
+	// If the light stays, the best existing weights serve on.
 	for m, st := range c.streams {
 		if !st.drifts(period) {
 			continue
@@ -131,8 +133,8 @@ func (c clairvoyant) beginPeriod(period int) error {
 
 func (c clairvoyant) endSecond(time.Duration) error { return nil }
 
-// watching looks for drifts as ours does, and trains nothing: the first weights serve. So it is quick, and what it detects is
-// what the test alone can.
+// watching detects drift as ours does, and trains nothing: the first weights serve. Its detection rate is that of the
+// test alone.
 type watching struct{ *ours }
 
 func openWatching(s Setting, streams []*stream) (learning, error) {

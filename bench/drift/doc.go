@@ -1,10 +1,10 @@
-// Package drift measures what learning beside serving is worth when the world changes (AdaInf §5; EVIDENCE §4): policies
-// serve the same streams of rendered street scenes, whose light and weather change between periods, in virtual time. The
-// clock and the GPUs are virtual; the weights, the gradients and every answer that an accuracy counts are real, computed
-// by ONNX Runtime on the processor.
+// Package drift measures the value of learning beside serving when conditions change (AdaInf §5; EVIDENCE §4).
+// Policies serve the same streams of rendered street scenes, whose light and weather change between periods, in
+// virtual time. The clock and the GPUs are virtual. The weights, the gradients and every answer that counts for an
+// accuracy are real, computed by ONNX Runtime on the processor.
 //
-// What the GPUs do with requests is simulated by core/sim; what is learnt costs GPU time by the same stated profile. It is
+// core/sim simulates requests on the GPUs; training costs GPU time by the same stated profile. Results are
 // deterministic by seed on one kind of processor.
 //
-// Nothing here may be called from two goroutines at once.
+// The package is not safe for concurrent use.
 package drift

@@ -9,32 +9,32 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// ekya retrains every model in every window, with a share of the GPUs, and swaps the weights when all of it is done
-// (Bhardwaj et al., NSDI 2022; EVIDENCE §4 A9). A window's samples are given at its start, as in AdaInf's evaluation:
-// that is more than a live system could have.
+// ekya retrains every model in every window with a share of the GPUs, and replaces the weights when all of the
+// retraining is done (Bhardwaj et al., NSDI 2022; EVIDENCE §4 A9). It gets a window's samples at the window's start,
+// as in AdaInf's evaluation: more than a live system could have.
 //
-// Its micro-profiling is the published one: train on a tenth of the samples for a few epochs, really, and extrapolate.
-// Its thief schedules by quanta of a tenth of a GPU: since the models cost the same here, trying each share for both finds
-// what stealing quanta would.
+// Its micro-profiling is the published one: it really trains on a tenth of the samples for a few epochs, and
+// extrapolates. Its thief schedules in quanta of a tenth of a GPU: since the models cost the same here, trying each
+// share for both gives the result of stealing quanta.
 type ekya struct {
 	setting Setting
 	streams []*stream
 	serving [][]float32
-	next    [][]float32   // that are put in force when the window is swapAt old
-	swapAt  time.Duration // from the window's start; 0: nothing is to come
+	next    [][]float32   // weights that serve swapAt after the window's start
+	swapAt  time.Duration // from the window's start; 0: no weights are pending
 	began   time.Duration
-	shares  [10]served // by tenths of the GPUs that retraining takes
-	last    float64    // finish of the last window
+	shares  [10]served // by tenths of the GPUs used for retraining
+	last    float64    // finish rate of the last window
 }
 
 const (
-	profileShare  = 10 // one in so many samples is profiled on
+	profileShare  = 10 // micro-profiling uses one sample in this many
 	profileEpochs = 5
 	windowSamples = labelled * int(Period/tick)
 	ekyaRate      = 1e-3
 )
 
-var ekyaEpochs = [...]int{1, 2, 5, 10} // its configurations
+var ekyaEpochs = [...]int{1, 2, 5, 10} // number of epochs of its configurations
 
 func openEkya(s Setting, streams []*stream) (learning, error) {
 	e := &ekya{setting: s, streams: streams}
@@ -50,7 +50,7 @@ func openEkya(s Setting, streams []*stream) (learning, error) {
 	return e, nil
 }
 
-// beginPeriod plans a window, and computes what its retraining will give.
+// beginPeriod plans a window, and computes the result of its retraining.
 func (e *ekya) beginPeriod(period int) error {
 	e.began, e.swapAt = Period*time.Duration(period), 0
 	all := make([][]learn.Sample, len(e.streams))
@@ -71,14 +71,14 @@ func (e *ekya) beginPeriod(period int) error {
 		return nil
 	}
 
-	// The GPUs are shared until the swap, so that the window's finish is a mean over both parts.
+	// The GPUs are shared until the swap, so the window's finish rate is a mean over both parts.
 	e.swapAt = e.retrainTime(epochs, tenths)
 	share := e.swapAt.Seconds() / Period.Seconds()
 	e.last = share*e.shares[tenths].finish + (1-share)*e.shares[0].finish
 
 	e.next = nil
 	for m := range e.streams {
-		// Samples that judged the configurations are not trained on.
+		// Do not train on the samples that judged the configurations.
 		held := len(all[m]) / 4
 		weights, err := e.retrain(m, all[m][held:], epochs, nil)
 		if err != nil {
@@ -98,7 +98,7 @@ func (e *ekya) profileModel(m int, all []learn.Sample) (curve []float64, err err
 		return err
 	}
 
-	// The curve begins with the weights that serve: no training is one of the choices.
+	// Begin the curve with the serving weights: no training is one of the choices.
 	if err := judge(e.serving[m]); err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (e *ekya) profileModel(m int, all []learn.Sample) (curve []float64, err err
 	return curve, err
 }
 
-// retrain trains a model's serving weights further on samples; after each epoch it calls judge, unless that is nil.
+// retrain continues training of a model's serving weights on samples. It calls judge, unless nil, after each epoch.
 func (e *ekya) retrain(m int, list []learn.Sample, epochs int, judge func([]float32) error) ([]float32, error) {
 	net := e.streams[m].recipe.Net()
 	t, err := train.New(net, train.Options{Batch: batchMax, Weights: e.serving[m], Library: e.setting.Library})
@@ -116,7 +116,7 @@ func (e *ekya) retrain(m int, list []learn.Sample, epochs int, judge func([]floa
 	defer t.Close()
 
 	for range epochs {
-		// The training graph has one batch size: a rest that is smaller is left out.
+		// The training graph has one batch size: leave a smaller remainder out.
 		for at := 0; at+batchMax <= len(list); at += batchMax {
 			if err := trainOn(t, net, list[at:at+batchMax], ekyaRate); err != nil {
 				return nil, err
@@ -131,15 +131,15 @@ func (e *ekya) retrain(m int, list []learn.Sample, epochs int, judge func([]floa
 	return slices.Clone(t.Weights()), nil
 }
 
-// steal chooses how long to retrain and how many tenths of the GPUs to take for it, by the estimated mean accuracy of the
-// window: what is answered in time, and rightly.
+// steal chooses the number of epochs and of tenths of the GPUs for retraining with the highest estimated mean
+// accuracy of the window, counting late answers as wrong.
 func (e *ekya) steal(curves [][]float64) (epochs, tenths int) {
 	best := 0.0
 	for _, c := range curves {
 		best += c[0] * e.shares[0].finish
 	}
 
-	// Until the swap the old weights serve with what is left, afterwards the new ones with everything.
+	// Until the swap the old weights serve with the remaining GPUs, afterwards the new ones with all of them.
 	for _, n := range ekyaEpochs {
 		for k := 1; k < len(e.shares); k++ {
 			took := e.retrainTime(n, k)
@@ -158,23 +158,24 @@ func (e *ekya) steal(curves [][]float64) (epochs, tenths int) {
 	return epochs, tenths
 }
 
-// retrainTime is how long micro-profiling and then retraining of all models take with some tenths of the GPUs.
+// retrainTime returns the time of micro-profiling and retraining of all models with some tenths of the GPUs.
 func (e *ekya) retrainTime(epochs, tenths int) time.Duration {
-	// The stated profile gives the time: how long the processor really takes does not matter.
+	// Use the stated profile: the real time on the processor does not matter.
 	whole := windowSamples - windowSamples/4
 	steps := len(e.streams) * (epochs*(whole/batchMax) + profileEpochs*(windowSamples/profileShare/batchMax))
 	gpus := float64(tenths) / 10 * float64(e.setting.GPUs)
 	return time.Duration(float64(steps) * float64(trainTime()) / gpus)
 }
 
-// extrapolate reads an accuracy after some epochs off a curve; beyond its end it goes on by the logarithm of the epochs.
+// extrapolate returns a curve's accuracy after some epochs; beyond its end the curve grows with the logarithm of the
+// epochs.
 func extrapolate(curve []float64, epochs int) float64 {
 	last := len(curve) - 1
 	if epochs <= last {
 		return curve[epochs]
 	}
 
-	// A curve that falls is taken to stay: training is never predicted to harm.
+	// A falling curve stays constant: training is never predicted to harm.
 	slope := max(0, curve[last]-curve[last/2]) / math.Log(float64(last)/float64(last/2))
 	return min(1, curve[last]+slope*math.Log(float64(epochs)/float64(last)))
 }
@@ -189,6 +190,6 @@ func (e *ekya) endSecond(now time.Duration) error {
 }
 
 func (e *ekya) weights(model int) []float32 { return e.serving[model] }
-func (e *ekya) alarms(int) int              { return 0 } // it does not ask
+func (e *ekya) alarms(int) int              { return 0 } // it does not detect drift
 func (e *ekya) finishShare() float64        { return e.last }
 func (e *ekya) close()                      {}

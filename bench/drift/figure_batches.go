@@ -10,10 +10,10 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// restricted is the share of wholeMemory that the device has in figures 8 to 11 where nothing else is said, as in figure 12.
+// restricted is the default share of wholeMemory on the device in figures 8 to 11, as in figure 12.
 const restricted = 0.5
 
-// batchSweep is the setting of figures 8 to 11, and the memory that its networks want.
+// batchSweep is the setting of figures 8 to 11, with the memory that its networks need.
 type batchSweep struct {
 	memorySetting
 	whole int64
@@ -41,7 +41,7 @@ func (x batchSweep) run(ctx context.Context, share float64) (all []batchesTime, 
 	return all, nil
 }
 
-// isInner tells whether a batch larger than the fastest fits.
+// isInner reports whether a batch larger than the fastest fits.
 func isInner(all []batchesTime) (inner bool) {
 	best := fastest(all)
 	for _, b := range all {
@@ -81,7 +81,7 @@ func drawBatchSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	var best []string
 	inner := false
 
-	// With everything on the device, and with less and less.
+	// First everything is on the device, then less and less.
 	for _, share := range []float64{1, 0.75, restricted, 0.35} {
 		all, err := s.run(ctx, share)
 		if err != nil {
@@ -130,7 +130,7 @@ func drawSpaces(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		addBatches(d, &cores, line, all)
 		bestCores = append(bestCores, fmt.Sprint(fastest(all).batch))
 
-		// Jobs that share a GPU share its memory, too.
+		// Jobs that share a GPU also share its memory.
 		if all, err = shared.run(ctx, space*restricted); err != nil {
 			return nil, err
 		}

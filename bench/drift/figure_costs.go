@@ -13,13 +13,13 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// spent is what a system makes of the GPUs' time.
+// spent is how a system uses the GPUs' time.
 type spent struct {
 	policy               string
 	inference, retrained float64 // shares of the GPUs' time
 }
 
-// spentTimes are those of the systems whose sharing does not depend on what was learnt.
+// spentTimes returns the systems whose use of time does not depend on the learned weights.
 func spentTimes(s Setting) (all []spent, err error) {
 	served, err := simulateServing(s, 1)
 	if err != nil {
@@ -72,7 +72,7 @@ func drawUse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	panel := chart.Panel{Title: fmt.Sprintf("use of %d GPUs", in.Setting.GPUs), XLabel: "load, of what the GPUs can answer", YLabel: "share of the GPUs' time"}
 	used := 0.0
 
-	// At each load the same requests are served, with whatever is learnt beside.
+	// Each load serves the same requests, whatever is learned beside.
 	for _, load := range []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9} {
 		s := in.Setting
 		s.Load = load
@@ -96,7 +96,7 @@ func drawUse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// timeOf returns how long work takes, the least of some times, in ms.
+// timeOf returns the shortest of several durations of work, in ms.
 func timeOf(work func() error) (ms float64, err error) {
 	least := time.Duration(1 << 62)
 	for range 5 {
@@ -109,7 +109,7 @@ func timeOf(work func() error) (ms float64, err error) {
 	return least.Seconds() * 1000, nil
 }
 
-// drawOverheads makes table 1, of this host.
+// drawOverheads makes table 1 on this host.
 func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"what", "ms"}}
 	features := func() plan.Features {
@@ -130,7 +130,7 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		return nil, err
 	}
 
-	// What is renewed again and again is who gets the next step's time.
+	// The repeated decision is which learner gets the next step.
 	learners := make([]plan.Learner, 8)
 	for i := range learners {
 		learners[i] = plan.Learner{Rate: 1000, Step: 5 * time.Millisecond, Impact: 0.05, Drifts: []time.Duration{0}, Gains: []float64{1e-4, 2e-4}}
@@ -144,7 +144,7 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		return nil, err
 	}
 
-	// A look answers what is new of the period's samples.
+	// A look answers the new samples of the period.
 	streams, err := openStreams(in.Setting)
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func drawDivergent(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	d := &figure.Drawing{Header: []string{"s_pct", "period", "model", "drifted", "impact", "found"}}
 
-	// One period in which each model's world has changed, and the first, in which nothing has.
+	// Use a period in which each model's conditions have changed, and the first period, without a change.
 	found := map[string][]string{}
 	for _, st := range streams {
 		m, err := newAdaInfModel(in.Setting, st)
@@ -200,7 +200,7 @@ func drawDivergent(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 				return nil, err
 			}
 
-			// The larger S is the more ordinary samples are among the farthest.
+			// A larger S includes more ordinary samples among the farthest.
 			order := byDistance(features, m.mean)
 			for _, s := range []int{3, 6, 9, 12, 15, 18, 100} {
 				n := max(1, s*len(order)/100)

@@ -15,10 +15,10 @@ import (
 // reusePublished are the ranges of AdaInf figure 12, by class; figure 13 has none.
 var reusePublished = [reuseClasses]string{"0.01 to 1.6 ms", "0.02 to 6 ms", "0.02 to 7.5 ms", "67 to 68.6 ms", "0.01 to 0.02 ms", "0.01 to 1.65 ms", "no numbers"}
 
-// reuseWhy says why a range is not the paper's.
+// reuseWhy is the reason why a range differs from the paper's.
 const reuseWhy = "smaller networks and rates of our own: what counts is the order of the types"
 
-// drawReuse draws figure 12: how long after a random moment what the device holds is used again.
+// drawReuse draws figure 12: the time from a random moment until a content of the device is used again.
 func drawReuse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	r, err := simulateMemory(defaultMemory(in.Setting))
 	if err != nil {
@@ -36,7 +36,7 @@ func drawReuse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		d.Claims = append(d.Claims, figure.Claim{What: "reuse of " + reuseNames[class], Published: reusePublished[class], Ours: describeReuse(r.g.reused[class]), Verdict: figure.Beside, Why: reuseWhy})
 	}
 
-	// That parameters in inference are wanted last is what the order of eviction rests on.
+	// The eviction order relies on parameters in inference being reused last.
 	median := func(c reuseClass) time.Duration { return reuseQuantile(r.g.reused[c], 0.5) }
 	others := max(median(inferIntermediates), median(trainParameters), median(trainIntermediates))
 	d.Claims = append(d.Claims, figure.Claim{What: "the type that is reused last", Published: "parameters in inference, 9 times later than the next",
@@ -44,7 +44,7 @@ func drawReuse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// drawNextJob draws figure 13: when the next job of an application uses what a job has left.
+// drawNextJob draws figure 13: the time until the next job of an application uses what a job has left.
 func drawNextJob(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	r, err := simulateMemory(defaultMemory(in.Setting))
 	if err != nil {
@@ -64,7 +64,7 @@ func drawNextJob(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// newReusePanel is a distribution over a time that spans five powers of ten.
+// newReusePanel returns a panel for a distribution over times of five powers of ten.
 func newReusePanel(title string) chart.Panel {
 	return chart.Panel{Title: title, XLabel: "log10 of the time to the next use, ms", XMin: -3, YLabel: "share of the contents"}
 }
@@ -81,13 +81,13 @@ func addReuse(d *figure.Drawing, p *chart.Panel, panel string, g *memoryGPU, cla
 	}
 }
 
-// describeReuse gives the middle nine tenths of some times, and their median.
+// describeReuse describes some times by the middle nine tenths and the median.
 func describeReuse(all []time.Duration) string {
 	ms := func(share float64) float64 { return reuseQuantile(all, share).Seconds() * 1000 }
 	return fmt.Sprintf("%.3f to %.3f ms (5 %% to 95 %% of %d), median %.3f", ms(0.05), ms(0.95), len(all), ms(0.5))
 }
 
-// reuseQuantile returns the time that a share of all times does not exceed; 0 of none.
+// reuseQuantile returns the time that a share of all times does not exceed; 0 for no times.
 func reuseQuantile(all []time.Duration, share float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -98,16 +98,17 @@ func reuseQuantile(all []time.Duration, share float64) time.Duration {
 }
 
 const (
-	weightResident = 0.3 // share of the parameters that the device holds in figure 23: fewer, and copies alone fill the GPU
+	weightResident = 0.3 // share of the parameters on the device in figure 23; with a smaller share, copies alone fill the GPU
 	weightSeeds    = 3
-	// rareFrames, of all applications a second, put their jobs as far apart as the paper's: inference wants its parameters again after some 60 ms.
+	// rareFrames is the rate of all applications in frames/s. It spaces their jobs as the paper does: inference uses
+	// its parameters again after some 60 ms.
 	rareFrames = 60
 )
 
-// weights are those of figure 23. The score wants one between 0 and 1.
+// weights are those of figure 23. The score needs a weight between 0 and 1.
 var weights = []float64{0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99}
 
-// evicting is what one weight came to, of all seeds.
+// evicting is the result of one weight over all seeds.
 type evicting struct{ finish, copying, steps, parameters, retrained float64 }
 
 // drawWeights draws figure 23.
@@ -166,7 +167,7 @@ func sweepWeights(ctx context.Context, s memorySetting, d *figure.Drawing) (all 
 	return all, nil
 }
 
-// evicting sums a simulation up, evictions by the job.
+// evicting returns a simulation's result, with evictions per job.
 func (r *memoryRun) evicting() evicting {
 	jobs := float64(max(1, len(r.jobs)))
 	return evicting{float64(r.finished) / float64(max(1, r.asked)), r.g.copying.Seconds() / (r.g.copying + r.g.computing).Seconds(), float64(r.steps),
@@ -194,7 +195,7 @@ func claimWeights(often, rare []evicting, rates string) []figure.Claim {
 	}
 }
 
-// describeCopies says with which weight copies take least, and beside it what they take with some others.
+// describeCopies describes the weight with the shortest copying time, and the time of some other weights.
 func describeCopies(all []evicting) string {
 	least := 0
 	for i, x := range all {

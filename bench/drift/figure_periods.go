@@ -10,11 +10,11 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// Figures over periods. One run has all of them: `bench drift -o periods`.
+// Figures over periods. One run gives the data of all of them: `bench drift -o periods`.
 
 const oursName = "ours"
 
-// selectRows returns the rows of policies in the file's order; of none there is an error that says how to make them.
+// selectRows returns the rows of policies in the file's order. If there are none, the error says how to make them.
 func selectRows(in *Inputs, policies ...string) (rows []PeriodRow, err error) {
 	for _, r := range in.Periods {
 		if slices.Contains(policies, r.Policy) {
@@ -28,7 +28,8 @@ func selectRows(in *Inputs, policies ...string) (rows []PeriodRow, err error) {
 	return rows, nil
 }
 
-// meanOf is the mean of a number over the rows of a policy on so many GPUs that pass; NaN if none does.
+// meanOf returns the mean of a number over the rows of a policy on this many GPUs for which pass returns true; NaN if
+// there are none.
 func meanOf(rows []PeriodRow, policy string, gpus int, pass func(PeriodRow) bool, number func(PeriodRow) float64) float64 {
 	sum, n := 0.0, 0
 	for _, r := range rows {
@@ -44,7 +45,7 @@ func seenOf(r PeriodRow) float64     { return r.SeenNew }
 func goodOf(r PeriodRow) float64     { return r.AsRetrained }
 func beginsNew(r PeriodRow) bool     { return r.Drift }
 
-// mostGPUs is the largest cluster of the rows.
+// mostGPUs returns the largest cluster of the rows.
 func mostGPUs(rows []PeriodRow) (most int) {
 	for _, r := range rows {
 		most = max(most, r.GPUs)
@@ -52,7 +53,7 @@ func mostGPUs(rows []PeriodRow) (most int) {
 	return most
 }
 
-// policiesIn are the policies of rows, in their order.
+// policiesIn returns the policies of rows, in their order.
 func policiesIn(rows []PeriodRow) (names []string) {
 	for _, r := range rows {
 		if !slices.Contains(names, r.Policy) {
@@ -62,7 +63,7 @@ func policiesIn(rows []PeriodRow) (names []string) {
 	return names
 }
 
-// addOverTime puts a number of each policy, mean over the models, on a panel by period.
+// addOverTime adds a number of each policy, averaged over the models, to a panel by period.
 func addOverTime(p *chart.Panel, rows []PeriodRow, gpus int, number func(PeriodRow) float64) {
 	last := 0
 	for _, r := range rows {
@@ -72,7 +73,7 @@ func addOverTime(p *chart.Panel, rows []PeriodRow, gpus int, number func(PeriodR
 	for _, name := range policiesIn(rows) {
 		for period := range last + 1 {
 			mean := meanOf(rows, name, gpus, func(r PeriodRow) bool { return r.Period == period }, number)
-			// A policy may have been run for fewer periods than another.
+			// Policies may have run for different numbers of periods.
 			if !math.IsNaN(mean) {
 				p.Add(name, float64(period), mean)
 			}
@@ -80,7 +81,7 @@ func addOverTime(p *chart.Panel, rows []PeriodRow, gpus int, number func(PeriodR
 	}
 }
 
-// percent prints shares, of which some may not be there.
+// percent formats shares, some of which may be missing.
 func percent(x float64) string {
 	if math.IsNaN(x) {
 		return "not run"
@@ -110,11 +111,11 @@ func drawRetraining(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	good := chart.Panel{Title: "answers by weights as good as retrained ones", XLabel: "period", YLabel: "share of the answers"}
 	addOverTime(&accuracy, rows, gpus, accuracyOf)
 
-	// Who is as good as retrained is asked of changed periods only.
+	// Weights as good as retrained ones matter only in changed periods.
 	addOverTime(&good, slices.DeleteFunc(slices.Clone(rows), func(r PeriodRow) bool { return !r.Drift }), gpus, goodOf)
 	d.Panels = []chart.Panel{accuracy, good}
 
-	// The largest gain of a period is the end of the paper's range.
+	// The upper end of the paper's range is the largest gain of a period.
 	most := 0.0
 	for _, r := range rows {
 		if r.Policy == oursName && r.GPUs == gpus {
@@ -146,7 +147,7 @@ func drawLosses(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	panel := chart.Panel{Title: "accuracy lost since the first period", XLabel: "period", YLabel: "share of the answers"}
 	most, first := map[string]float64{}, map[string]float64{}
 
-	// What is lost is counted from the first period, the day that the weights know.
+	// Count losses from the first period, the day on which the weights were trained.
 	for _, r := range rows {
 		if _, ok := first[r.Model]; !ok {
 			first[r.Model] = r.Initial
@@ -176,7 +177,7 @@ func drawDivergence(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	panel := chart.Panel{Title: "Jensen-Shannon divergence of the labels", XLabel: "period", YLabel: "bits"}
 	most := 0.0
 
-	// Both models' labels are on one panel.
+	// One panel shows both models' labels.
 	for _, r := range rows {
 		most = max(most, r.Divergence)
 		panel.Add(r.Model, float64(r.Period), r.Divergence)
@@ -196,7 +197,7 @@ func drawAccuracy(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		return nil, err
 	}
 
-	// A policy that was not run is said to be so. The clairvoyant one is no system: it is in the claims alone.
+	// Name policies that were not run. The clairvoyant one is no system, so it appears only in the claims.
 	mean := func(policy string) float64 { return meanOf(in.Periods, policy, gpus, nil, accuracyOf) }
 	over := func(one, other string) string {
 		if x := mean(one) - mean(other); !math.IsNaN(x) {
@@ -208,7 +209,7 @@ func drawAccuracy(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	const why = "all learning wins at most some points on this schedule: the models of the tree lose less to the dark than the paper's"
 	where := fmt.Sprintf(", %d GPUs", gpus)
 
-	// The paper's comparisons come first, then those of this project.
+	// The paper's comparisons come first, then this project's.
 	d.Claims = []figure.Claim{
 		{What: "AdaInf over Ekya" + where, Published: "11 to 14 points", Ours: over("adainf", "ekya") + "; ours over Ekya " + over(oursName, "ekya"), Verdict: figure.Differs, Why: why},
 		{What: "AdaInf over Scrooge" + where, Published: "19 to 21 points", Ours: over("adainf", "scrooge") + "; ours over Scrooge " + over(oursName, "scrooge"), Verdict: figure.Differs, Why: why},
@@ -226,7 +227,7 @@ func drawFinish(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		return nil, err
 	}
 
-	// The claim is of the largest cluster.
+	// The claim is about the largest cluster.
 	mean := func(policy string) string {
 		return percent(meanOf(rows, policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
 	}

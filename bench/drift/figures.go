@@ -11,30 +11,30 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// Figure is a figure or table of AdaInf's paper.
+// Figure is a figure or table of the AdaInf paper.
 type Figure struct {
 	ID, Title string
 	Draw      func(context.Context, *Inputs) (*figure.Drawing, error)
-	// OnGPU is the command that measures on a GPU what is drawn by stated rates; "": there is none.
+	// OnGPU is the command that measures the figure on a GPU, if it is drawn from stated rates; "": none.
 	OnGPU string
-	// Where says what it runs in; "": virtual time, with real training.
+	// Where says where the figure runs; "": virtual time, with real training.
 	Where string
 }
 
-// Inputs are what figures are drawn from.
+// Inputs are the inputs of the figures.
 type Inputs struct {
 	Setting Setting
-	Periods []PeriodRow // of `bench drift -o periods`
+	Periods []PeriodRow // output of `bench drift -o periods`
 }
 
-// Figures are those of the paper that compare systems or models, in its order.
+// Figures are the paper's figures that compare systems or models, in its order.
 var Figures []Figure
 
 func init() {
 	const rated = "virtual time, stated rates"
 	const gpu = "downbeat bench gpu -graphs resnet50 -batches 1,2,4,8,16,32,64"
 	Figures = []Figure{
-		// §2, observations.
+		// §2: observations.
 		{ID: "f4", Title: "accuracy by period with and without retraining, and who sees new weights", Draw: drawRetraining},
 		{ID: "f5", Title: "accuracy that a model without retraining loses", Draw: drawLosses},
 		{ID: "f6", Title: "divergence of labels from one period to the next", Draw: drawDivergence},
@@ -46,7 +46,7 @@ func init() {
 		{ID: "f12", Title: "reuse times by type of data", Draw: drawReuse, Where: rated},
 		{ID: "f13", Title: "reuse times of parameters by the next job", Draw: drawNextJob, Where: rated},
 
-		// §5, what it reaches.
+		// §5: results.
 		{ID: "f18", Title: "accuracy over time and GPUs", Draw: drawAccuracy},
 		{ID: "f19", Title: "finish rate over time and GPUs", Draw: drawFinish},
 		{ID: "f20", Title: "GPU time of retraining and of inference for a request", Draw: drawTimes},
@@ -59,7 +59,7 @@ func init() {
 	}
 }
 
-// FindFigure returns the figure of an ID.
+// FindFigure returns the figure with an ID.
 func FindFigure(id string) (Figure, error) {
 	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
 }
@@ -73,7 +73,7 @@ func (f Figure) Write(ctx context.Context, in *Inputs, dir string) error {
 	return d.Write(dir, f.ID)
 }
 
-// ReadPeriods reads what `bench drift -o periods` has written.
+// ReadPeriods reads the output of `bench drift -o periods`.
 func ReadPeriods(path string) (rows []PeriodRow, err error) {
 	f, err := os.Open(path)
 	if err != nil {

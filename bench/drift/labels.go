@@ -11,8 +11,8 @@ func (s *stream) countLabel(period, class int) {
 	s.labels[period][class]++
 }
 
-// divergence is Jensen and Shannon's, in bits, between the labels of a period and those of the period before: 0 if they are
-// alike, 1 if they have no class in common.
+// divergence returns the Jensen-Shannon divergence, in bits, between the labels of a period and those of the previous
+// period: 0 if they are equal, 1 if they have no class in common.
 func (s *stream) divergence(period int) float64 {
 	if period == 0 || period >= len(s.labels) {
 		return 0
@@ -30,7 +30,7 @@ func divergenceOf(a, b []float64) (bits float64) {
 		p, q := a[k]/max(1, sumA), b[k]/max(1, sumB)
 		m := (p + q) / 2
 
-		// What never comes adds nothing: x·log x goes to 0 with x.
+		// A class that never occurs adds nothing: x·log x goes to 0 with x.
 		for _, x := range [2]float64{p, q} {
 			if x > 0 {
 				bits += x / 2 * math.Log2(x/m)

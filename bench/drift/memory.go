@@ -13,37 +13,37 @@ import (
 	"downbeat.dev/models"
 )
 
-// ratedGPU is a GPU by stated rates: nothing was measured.
+// ratedGPU is a GPU with stated rates, not measured ones.
 type ratedGPU struct {
-	flop, memory     float64       // multiplications and additions, and bytes of device memory, a second
-	pinned, pageable float64       // bytes a second that are copied between the device and the host's memory
-	launch, command  time.Duration // what each launch, and each copy, takes beside
+	flop, memory     float64       // per second: multiplications and additions, and bytes of device memory
+	pinned, pageable float64       // bytes per second of copies between the device and the host's memory
+	launch, command  time.Duration // additional time of each launch, and of each copy
 }
 
-// v100 has the rates of the paper's GPU: its data sheet's arithmetic and memory, what PCIe 3.0 ×16 carries in practice, and
-// the emulated device's factor of three for pageable memory and its time for a command.
+// v100 has the rates of the paper's GPU: arithmetic and memory from its data sheet, the practical rate of PCIe 3.0
+// ×16, and the emulated device's factor of three for pageable memory and time per command.
 var v100 = ratedGPU{flop: 15.7e12, memory: 900e9, pinned: 12e9, pageable: 4e9, launch: 5 * time.Microsecond, command: 2 * time.Microsecond}
 
-// rates says which they are, for claims.
+// rates describes the rates for claims.
 func (g ratedGPU) rates() string {
 	return fmt.Sprintf("at stated rates of %.1f TFLOP/s, %.0f GB/s, PCIe %.0f GB/s pinned and %.0f pageable, %v a launch, %v a copy",
 		g.flop/1e12, g.memory/1e9, g.pinned/1e9, g.pageable/1e9, g.launch, g.command)
 }
 
-// computeTime returns what a layer takes: its launches, and the longer of its arithmetic and its bytes.
+// computeTime returns the time of a layer: its launches, and the longer of its arithmetic and its memory traffic.
 func (g ratedGPU) computeTime(l *layers.Layer) time.Duration {
 	work := max(float64(l.FLOP)/g.flop, float64(l.Bytes)/g.memory)
 	return time.Duration(len(l.Steps))*g.launch + time.Duration(work*1e9)
 }
 
-// copyTime returns what a copy between the device and the host takes.
+// copyTime returns the time of a copy between the device and the host.
 func (g ratedGPU) copyTime(bytes int64, rate float64) time.Duration {
 	return g.command + time.Duration(float64(bytes)/rate*1e9)
 }
 
 // layerWork is one layer of a network with one batch size.
 type layerWork struct {
-	took    time.Duration // with all that it needs on the device
+	took    time.Duration // if all its contents are on the device
 	weights []int         // layers whose parameters it reads: its own, and those that it shares
 	uses    []int         // activations that it reads or writes, by number
 }
@@ -51,7 +51,7 @@ type layerWork struct {
 // activation is an intermediate output of a batch.
 type activation struct {
 	bytes       int64
-	first, last int // the layers that need it
+	first, last int // the first and the last layer that need it
 }
 
 // batchWork is a network with one batch size.
@@ -60,7 +60,7 @@ type batchWork struct {
 	activations []activation
 }
 
-// took is the sum over the layers.
+// took returns the sum over the layers.
 func (b *batchWork) took() (sum time.Duration) {
 	for _, l := range b.layers {
 		sum += l.took
@@ -68,7 +68,7 @@ func (b *batchWork) took() (sum time.Duration) {
 	return sum
 }
 
-// activationBytes is the sum over the activations, which training keeps from its way forward for its way back.
+// activationBytes returns the sum over the activations, which training keeps from the forward to the backward pass.
 func (b *batchWork) activationBytes() (sum int64) {
 	for _, a := range b.activations {
 		sum += a.bytes
@@ -76,7 +76,7 @@ func (b *batchWork) activationBytes() (sum int64) {
 	return sum
 }
 
-// liveBytes is the most that intermediates need at a time when each goes after its last use, as in inference.
+// liveBytes returns the peak size of intermediates if each is freed after its last use, as in inference.
 func (b *batchWork) liveBytes() (most int64) {
 	for layer := range b.layers {
 		live := int64(0)
@@ -94,11 +94,11 @@ func (b *batchWork) liveBytes() (most int64) {
 type layeredNetwork struct {
 	gpu     ratedGPU
 	graph   *layers.Graph
-	params  []int64 // bytes of the parameters that a layer brings; 0: none
+	params  []int64 // bytes of parameters that a layer introduces; 0: none
 	batches map[int]*batchWork
 }
 
-// openLayered reads a network, or an early exit of one: what leads to its own outputs.
+// openLayered reads a network, or the part of one up to an early exit's outputs.
 func openLayered(dir, name string, gpu ratedGPU) (*layeredNetwork, error) {
 	r, exit, ok := models.FindExit(name)
 	if !ok {
@@ -118,7 +118,7 @@ func openLayered(dir, name string, gpu ratedGPU) (*layeredNetwork, error) {
 	return n, err
 }
 
-// batch returns the work of a batch size, compiling its plan when it is first asked for.
+// batch returns the work of a batch size. It compiles the plan at the first call.
 func (n *layeredNetwork) batch(size int) (*batchWork, error) {
 	if n.batches[size] != nil {
 		return n.batches[size], nil
@@ -130,12 +130,12 @@ func (n *layeredNetwork) batch(size int) (*batchWork, error) {
 
 	work := &batchWork{}
 	owner, params := map[string]int{}, make([]int64, len(p.Layers))
-	number := map[int]int{} // of an activation, by its buffer
+	number := map[int]int{} // number of an activation, by its buffer
 
 	for i := range p.Layers {
 		l := layerWork{took: n.gpu.computeTime(&p.Layers[i])}
 
-		// A parameter lies with the first layer that needs it, as the executor packs them.
+		// A parameter belongs to the first layer that needs it, as the executor packs them.
 		for _, k := range p.Layers[i].Params {
 			name := p.Params[k].Name
 			if _, known := owner[name]; !known {
@@ -161,7 +161,7 @@ func (n *layeredNetwork) batch(size int) (*batchWork, error) {
 	return work, nil
 }
 
-// addActivation makes an activation or output of a plan known; false for other buffers.
+// addActivation adds an activation or output of a plan; false for other buffers.
 func (b *batchWork) addActivation(p *layers.Plan, buffer int, number map[int]int) bool {
 	x := &p.Buffers[buffer]
 	if x.Kind != layers.Activation && x.Kind != layers.Output {
@@ -172,7 +172,7 @@ func (b *batchWork) addActivation(p *layers.Plan, buffer int, number map[int]int
 	}
 
 	a := activation{x.Bytes, x.First, x.Last}
-	// What a network answers is there until the job ends: the next network may want it.
+	// A network's outputs stay until the job ends: the next network may need them.
 	if x.Kind == layers.Output {
 		a.last = len(p.Layers)
 	}

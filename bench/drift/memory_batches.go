@@ -10,25 +10,25 @@ import (
 // batchSizes are those of AdaInf's figures 8 to 11.
 var batchSizes = []int{1, 2, 4, 8, 16, 32, 64}
 
-// jobFrames is what a job of those figures has to answer; the paper has no rates.
+// jobFrames is the number of frames of a job in those figures; the paper has no rates.
 const jobFrames = 64
 
-// batchesTime is what a job's batches took, one after the other: the mean over the applications.
+// batchesTime is the time of a job's batches, one after another, averaged over the applications.
 type batchesTime struct {
 	batch           int
 	job             time.Duration
-	copying         time.Duration // of it
-	fits            bool          // a batch's intermediates have room on the device
-	evicted, loaded int           // contents, of a job
+	copying         time.Duration // part of the time for copies
+	fits            bool          // a batch's intermediates fit on the device
+	evicted, loaded int           // contents per job
 }
 
-// perBatch is what one batch of all networks took.
+// perBatch returns the time of one batch of all networks.
 func (b batchesTime) perBatch() time.Duration {
 	return b.job / time.Duration((jobFrames+b.batch-1)/b.batch)
 }
 
-// simulateBatches lets every application answer a job twice, in turn, on a GPU with so much memory. The first round finds
-// nothing on the device, so that the second is counted. Nothing is retrained.
+// simulateBatches lets every application answer a job twice, in turn, on a GPU with this memory. The first round
+// starts with an empty device, so only the second counts. Nothing is retrained.
 func simulateBatches(s memorySetting, device int64) (got batchesTime, err error) {
 	got.batch = s.batch
 	r := &memoryRun{memorySetting: s}
@@ -41,7 +41,7 @@ func simulateBatches(s memorySetting, device int64) (got batchesTime, err error)
 		return got, err
 	}
 
-	// What is larger than the device is known to be so before it runs.
+	// A batch larger than the device is known before it runs.
 	if err := r.openGPU(device, int64(s.pinned*float64(params))); err != nil {
 		return got, err
 	}
@@ -72,7 +72,8 @@ func sum(evicted [residency.Parameters + 1]int) (n int) {
 	return n
 }
 
-// wholeMemory is the device memory in which all applications' parameters lie beside the intermediates of one batch of the largest size.
+// wholeMemory returns the device memory for all applications' parameters and the intermediates of one batch of the
+// largest size.
 func wholeMemory(s memorySetting) (int64, error) {
 	r := &memoryRun{memorySetting: s}
 	if err := r.openNetworks(); err != nil {
@@ -92,13 +93,13 @@ func wholeMemory(s memorySetting) (int64, error) {
 	return params + work, nil
 }
 
-// withSpace is the GPU of which a job has only a share: of its arithmetic and of its memory's rate. Launches and copies take as long.
+// withSpace returns the GPU with only a share of its arithmetic and memory rates. Launches and copies take as long.
 func (g ratedGPU) withSpace(share float64) ratedGPU {
 	g.flop, g.memory = g.flop*share, g.memory*share
 	return g
 }
 
-// fastest returns the batch size at which a job takes least.
+// fastest returns the batch size with the shortest job.
 func fastest(all []batchesTime) (best batchesTime) {
 	for _, b := range all {
 		if b.fits && (best.batch == 0 || b.job < best.job) {

@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// reuseClass is what a content is to the task during which it was seen (AdaInf figure 12).
+// reuseClass is the role of a content in the task during which it was seen (AdaInf figure 12).
 type reuseClass int
 
 // The classes: four of figure 12a, two of figure 12b, one of figure 13.
@@ -31,8 +31,9 @@ type sighting struct {
 	at    time.Duration
 }
 
-// memoryGPU is one GPU in virtual time whose memory a residency.Table rules. It runs one layer after the other: a layer waits for the
-// copies that bring what it needs and make room for that, which run one after the other as on the store's stream.
+// memoryGPU is one GPU in virtual time whose memory a residency.Table manages. It runs one layer after another. A
+// layer waits for the copies that bring its contents and make room for them; copies run one after another, as on the
+// store's stream.
 type memoryGPU struct {
 	rates ratedGPU
 	table *residency.Table
@@ -49,7 +50,7 @@ type memoryGPU struct {
 	reused [reuseClasses][]time.Duration
 }
 
-// knownContent is what the GPU knows of a content beside the table.
+// knownContent is a content's state outside the table.
 type knownContent struct {
 	kind  residency.Kind
 	bytes int64
@@ -62,7 +63,7 @@ func newMemoryGPU(rates ratedGPU, deviceBytes, pinnedBytes int64, alpha float64,
 	return &memoryGPU{rates: rates, table: table, rng: rand.New(rand.NewPCG(seed, 12))}, err
 }
 
-// addContent makes a content known.
+// addContent adds a content.
 func (g *memoryGPU) addContent(c residency.Content) (residency.ID, error) {
 	id, err := g.table.Add(c)
 	if err != nil {
@@ -75,7 +76,8 @@ func (g *memoryGPU) addContent(c residency.Content) (residency.ID, error) {
 	return id, nil
 }
 
-// runLayer brings contents to the device and computes for a time. They stay until they are released; held are there already.
+// runLayer brings contents to the device and computes for a time. The contents stay until they are released; those in
+// held are already there.
 func (g *memoryGPU) runLayer(fetch, held []residency.ID, took time.Duration) error {
 	moves, err := g.table.Acquire(g.now, fetch, g.moves[:0])
 	if err != nil {
@@ -102,7 +104,7 @@ func (g *memoryGPU) runLayer(fetch, held []residency.ID, took time.Duration) err
 // releaseContents ends the use of contents.
 func (g *memoryGPU) releaseContents(ids []residency.ID) { g.moves = g.table.Release(ids, g.moves[:0]) }
 
-// moveTime counts a move and returns what its copy takes, which copies the same bytes as residency.Store does.
+// moveTime counts a move and returns the time of its copy, which has the same size as residency.Store's.
 func (g *memoryGPU) moveTime(m residency.Move) time.Duration {
 	c := &g.known[m.ID]
 	switch {
@@ -128,7 +130,7 @@ func (g *memoryGPU) moveTime(m residency.Move) time.Duration {
 	}
 
 	g.evicted[c.kind]++
-	// Pageable memory has the bytes already, unless they have changed.
+	// Pageable memory already has the bytes, unless they have changed.
 	if m.To == residency.Pageable && !c.dirty {
 		return 0
 	}
@@ -139,7 +141,8 @@ func (g *memoryGPU) moveTime(m residency.Move) time.Duration {
 	return g.rates.copyTime(c.bytes, rate)
 }
 
-// noteSeen notes that a content, if it is one, is on the device now, so that its next use is a reuse of the class.
+// noteSeen notes that a content, if id is one, is on the device now, so that its next use counts as a reuse of the
+// class.
 func (g *memoryGPU) noteSeen(id residency.ID, class reuseClass) {
 	if id != noContent && g.table.Place(id) == residency.Device {
 		g.known[id].seen = append(g.known[id].seen, sighting{class, g.now})
@@ -160,5 +163,5 @@ func (g *memoryGPU) noteUse(id residency.ID) {
 	c.seen = c.seen[:0]
 }
 
-// looks says whether this is one of the random moments at which the device's memory is looked through.
+// looks reports whether to inspect the device's memory now, at random.
 func (g *memoryGPU) looks() bool { return g.rng.IntN(64) == 0 }

@@ -11,21 +11,21 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// memorySetting is what the figures of the GPU's memory are made with. Rates of requests are ours: the paper has none.
+// memorySetting is the setting of the figures about GPU memory. The request rates are ours: the paper has none.
 type memorySetting struct {
 	gpu       ratedGPU
 	apps      int
-	frames    float64       // a second, of all applications; the k-th has 1/k of the first one's
+	frames    float64       // per second, of all applications; the k-th has 1/k of the first one's
 	session   time.Duration // the paper's
 	sloLeast  time.Duration // SLOs are spread evenly from here
 	sloMost   time.Duration
-	planned   float64       // share of the GPU that answers and retraining take, were everything on the device
-	resident  float64       // share of all parameters that the device holds beside the largest batch's intermediates
-	pinned    float64       // likewise, of pinned memory
+	planned   float64       // share of the GPU's time for answers and retraining if everything were on the device
+	resident  float64       // share of all parameters on the device, beside the largest batch's intermediates
+	pinned    float64       // likewise, in pinned memory
 	alpha     float64       // of the eviction score
 	periods   int           // of the drift schedule
-	period    time.Duration // in place of the paper's 50 s: the state of memory is settled after some jobs
-	batch     int           // frames of a batch of answers, at most
+	period    time.Duration // instead of the paper's 50 s: the state of memory is stable after some jobs
+	batch     int           // most frames of a batch of answers
 	networks  []string
 	seed      uint64
 	directory string
@@ -36,19 +36,19 @@ func defaultMemory(s Setting) memorySetting {
 		alpha: 0.4, periods: 6, period: 500 * time.Millisecond, batch: batchMax, networks: []string{"detector-l", "vehicle-l", "activity-l"}, seed: s.Seed, directory: s.Models}
 }
 
-// memoryApp is one application: a detector, and two networks that follow and are retrained when the world changes.
+// memoryApp is one application: a detector, and two networks that follow it and are retrained after a drift.
 type memoryApp struct {
 	rate   float64
 	slo    time.Duration
-	params [][]residency.ID // by network and layer; of layers with parameters
-	levels [][]float64      // of the dark, by network and period; none for the detector
-	trains []int            // the networks that drifted in this period
+	params [][]residency.ID // by network and layer; only layers with parameters
+	levels [][]float64      // darkness by network and period; none for the detector
+	trains []int            // networks that drifted in this period
 	turn   int
-	earned time.Duration // for retraining
-	until  time.Duration // when earned was last counted
+	earned time.Duration // time for retraining
+	until  time.Duration // when earned was last updated
 }
 
-// memoryJob is what came for an application in a session.
+// memoryJob is an application's frames of one session.
 type memoryJob struct {
 	app, frames       int
 	release, deadline time.Duration
@@ -61,7 +61,7 @@ type memoryRun struct {
 	networks []*layeredNetwork
 	all      []*memoryApp
 	jobs     []memoryJob
-	share    float64 // of the GPU's time for the retraining of one application
+	share    float64 // of the GPU's time, for the retraining of one application
 
 	asked, finished, steps int
 }
@@ -77,7 +77,7 @@ func simulateMemory(s memorySetting) (*memoryRun, error) {
 	var ready deadlineOrder
 	period := -1
 
-	// As a job's share of the GPU is made to end with its SLO, jobs here take the GPU in the order of their deadlines.
+	// A job's share of the GPU is chosen to end with its SLO, so run the jobs in order of their deadlines.
 	for len(jobs) > 0 || len(ready) > 0 {
 		if len(ready) == 0 {
 			r.g.now = max(r.g.now, jobs[0].release)
@@ -125,7 +125,7 @@ func (r *memoryRun) openNetworks() error {
 	return nil
 }
 
-// openGPU makes the GPU, and all applications' parameters known to it.
+// openGPU creates the GPU and adds all applications' parameters to it.
 func (r *memoryRun) openGPU(device, pinned int64) (err error) {
 	if r.g, err = newMemoryGPU(r.gpu, device, pinned, r.alpha, r.seed); err != nil {
 		return err
@@ -148,12 +148,13 @@ func (r *memoryRun) openApps() {
 	}
 
 	for k := range r.apps {
-		// Three is prime to the count, so that SLOs do not follow popularity.
+		// Multiply by three, which is coprime to the count, so that SLOs do not follow popularity.
 		spread := float64(3*k%r.apps) / float64(max(1, r.apps-1))
 		app := &memoryApp{rate: r.frames / float64(k+1) / weights, slo: r.sloLeast + time.Duration(spread*float64(r.sloMost-r.sloLeast)),
 			params: make([][]residency.ID, len(r.networks)), levels: make([][]float64, len(r.networks))}
 
-		// The detector is unaffected (AdaInf figure 5). The first application has the schedule of this package's streams.
+		// The detector does not drift (AdaInf figure 5). The first application has the schedule of this package's
+		// streams.
 		for n := 1; n < len(r.networks); n++ {
 			app.levels[n] = drawLevels(rand.New(rand.NewPCG(r.seed, 500+uint64(2*k+n-1))), r.periods)
 		}
@@ -161,7 +162,7 @@ func (r *memoryRun) openApps() {
 	}
 }
 
-// countBytes returns the bytes of all applications' parameters, and the most that the intermediates of one task take.
+// countBytes returns the size of all applications' parameters, and the largest size of one task's intermediates.
 func (r *memoryRun) countBytes() (params, work int64, err error) {
 	frames := 1
 	for _, j := range r.jobs {
@@ -187,7 +188,7 @@ func (r *memoryRun) countBytes() (params, work int64, err error) {
 	return params, work, nil
 }
 
-// addParameters makes a network's parameters contents of a kind, in place of those that it had.
+// addParameters replaces a network's parameters by contents of a kind.
 func (r *memoryRun) addParameters(app *memoryApp, network int, kind residency.Kind) error {
 	for _, id := range app.params[network] {
 		if err := r.g.removeContent(id); err != nil {
@@ -209,7 +210,8 @@ func (r *memoryRun) addParameters(app *memoryApp, network int, kind residency.Ki
 	return nil
 }
 
-// beginPeriod says which networks are retrained in a period: those that a drift hits. Their parameters are of the type for it.
+// beginPeriod determines the networks that drift in a period and are retrained. Their parameters get the kind for
+// retraining.
 func (r *memoryRun) beginPeriod(period int) error {
 	training := 0
 	for _, app := range r.all {
@@ -231,7 +233,7 @@ func (r *memoryRun) beginPeriod(period int) error {
 		app.earned, app.until = 0, r.g.now
 	}
 
-	// What the answers leave of the planned share is divided evenly.
+	// Divide the part of the planned share that answers leave evenly.
 	answer, err := r.answersTime(1)
 	if err != nil {
 		return err
@@ -253,7 +255,7 @@ func (r *memoryRun) kindOf(app *memoryApp, network int) residency.Kind {
 	return residency.Parameters
 }
 
-// answersTime is what a job of some frames takes with everything on the device.
+// answersTime returns the time of a job of some frames with everything on the device.
 func (r *memoryRun) answersTime(frames int) (sum time.Duration, err error) {
 	for _, n := range r.networks {
 		for left := frames; left > 0; left -= r.batch {
@@ -267,7 +269,7 @@ func (r *memoryRun) answersTime(frames int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// drawJobs draws the frames of all applications and puts those of a session together.
+// drawJobs draws the frames of all applications and groups those of a session.
 func (r *memoryRun) drawJobs() (jobs []memoryJob) {
 	end := time.Duration(r.periods) * r.period
 	for k, app := range r.all {

@@ -7,13 +7,13 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// noContent stands for the parameters of a layer that has none.
+// noContent stands for the parameters of a layer without any.
 const noContent = ^residency.ID(0)
 
-// backward is what the way back takes in terms of the way forward, and trainingCost what both take.
+// backward is the cost of the backward pass relative to the forward pass; trainingCost is the cost of both.
 const backward = trainingCost - 1
 
-// removeContent forgets a content that is not in use.
+// removeContent removes a content that is not in use.
 func (g *memoryGPU) removeContent(id residency.ID) error {
 	if id == noContent {
 		return nil
@@ -30,7 +30,7 @@ type batchRun struct {
 	work         *batchWork
 	kind         residency.Kind // of its intermediates
 	intermediate []residency.ID // by number; noContent once freed
-	fetch, held  []residency.ID // of the layer under way
+	fetch, held  []residency.ID // of the current layer
 }
 
 func (r *memoryRun) beginBatch(app *memoryApp, network, size int, kind residency.Kind) (*batchRun, error) {
@@ -50,8 +50,8 @@ func (r *memoryRun) beginBatch(app *memoryApp, network, size int, kind residency
 	return b, nil
 }
 
-// runLayer runs a layer forward or, taking as many times as long, back. Intermediates stay in use while a layer needs them, so
-// the table never evicts them.
+// runLayer runs a layer forward or, taking times as long, backward. Intermediates stay in use while a layer needs
+// them, so the table never evicts them.
 func (b *batchRun) runLayer(layer int, times time.Duration, also []residency.ID) error {
 	g, l := b.r.g, &b.work.layers[layer]
 	b.fetch, b.held = b.fetch[:0], append(b.held[:0], also...)
@@ -81,11 +81,11 @@ func (b *batchRun) runLayer(layer int, times time.Duration, also []residency.ID)
 	return nil
 }
 
-// lookAround looks at what the device holds, as the paper does at a random moment of retraining or of inference.
+// lookAround inspects the device's contents, as the paper does at a random moment of retraining or inference.
 func (b *batchRun) lookAround() {
 	g := b.r.g
 
-	// What is retrained is one network's parameters, what answers is all of them.
+	// Retraining uses one network's parameters, answering all networks'.
 	intermediates := inferIntermediates
 	if b.kind == residency.RetrainIntermediates {
 		intermediates = trainIntermediates
@@ -100,7 +100,7 @@ func (b *batchRun) lookAround() {
 	g.noteAllSeen(b.intermediate, intermediates)
 }
 
-// freeIntermediates ends intermediates that have become useless after a layer; all of them after the last.
+// freeIntermediates frees intermediates that are useless after a layer; all of them after the last.
 func (b *batchRun) freeIntermediates(useless func(activation) bool) error {
 	for i, id := range b.intermediate {
 		if id == noContent || !useless(b.work.activations[i]) {
@@ -124,7 +124,7 @@ func (r *memoryRun) runJob(j memoryJob) error {
 	}
 	r.asked += j.frames
 
-	// A job that cannot end in time is not begun.
+	// Do not begin a job that cannot end in time.
 	if r.g.now+answers > j.deadline {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (r *memoryRun) runJob(j memoryJob) error {
 		r.finished += j.frames
 	}
 
-	// What the next job of the application will want of what is here now (figure 13).
+	// Note the present contents that the application's next job will use (figure 13).
 	for _, ids := range app.params {
 		for _, id := range ids {
 			if id != noContent && r.g.looks() {
@@ -153,7 +153,8 @@ func (r *memoryRun) runJob(j memoryJob) error {
 
 const noTraining = -1
 
-// retrain takes the steps that an application has earned and that end by a moment, its networks in turn, and returns the network of the last one.
+// retrain runs the steps that an application has earned and that end by a time, its networks in turn, and returns the
+// network of the last step.
 func (r *memoryRun) retrain(app *memoryApp, until time.Duration) (trained int, err error) {
 	trained = noTraining
 	if len(app.trains) == 0 {
@@ -183,7 +184,7 @@ func (r *memoryRun) retrain(app *memoryApp, until time.Duration) (trained int, e
 	}
 }
 
-// trainStep goes forward through a network and back, with all that the layers put out kept in between.
+// trainStep runs a forward and a backward pass, and keeps all layers' outputs in between.
 func (r *memoryRun) trainStep(app *memoryApp, network int, work *batchWork) error {
 	b, err := r.beginBatch(app, network, batchMax, residency.RetrainIntermediates)
 	if err != nil {
@@ -206,7 +207,7 @@ func (r *memoryRun) trainStep(app *memoryApp, network int, work *batchWork) erro
 			}
 		}
 
-		// Nothing before the layer that made it needs an output any more.
+		// Layers before the one that made an output no longer need it.
 		if err := b.freeIntermediates(func(a activation) bool { return a.first == layer }); err != nil {
 			return err
 		}
@@ -214,7 +215,7 @@ func (r *memoryRun) trainStep(app *memoryApp, network int, work *batchWork) erro
 	return nil
 }
 
-// answerFrames runs the networks one after the other, each layer for all frames of a batch.
+// answerFrames runs the networks one after another, each layer for all frames of a batch.
 func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 	var batches []*batchRun
 	var detected time.Duration // when the detector had ended
@@ -225,7 +226,7 @@ func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 				return err
 			}
 
-			// The networks behind the detector begin with what it has found.
+			// The networks behind the detector start with its outputs.
 			var found []residency.ID
 			if network > 0 {
 				found = batches[0].outputs()
@@ -253,7 +254,7 @@ func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 		}
 	}
 
-	// When a job completes, its intermediates go, its parameters stay (Observation 9).
+	// When a job completes, its intermediates are freed and its parameters stay (Observation 9).
 	for _, b := range batches {
 		if err := b.freeIntermediates(func(activation) bool { return true }); err != nil {
 			return err
@@ -262,7 +263,7 @@ func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 	return nil
 }
 
-// outputs are what a batch has put out.
+// outputs returns the outputs of a batch.
 func (b *batchRun) outputs() (all []residency.ID) {
 	for i, id := range b.intermediate {
 		if id != noContent && b.work.activations[i].last == len(b.work.layers) {

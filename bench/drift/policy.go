@@ -10,29 +10,29 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// Policy learns beside serving, or does not.
+// Policy is a way to learn beside serving, or not to.
 type Policy struct {
 	Name string
 	open func(s Setting, streams []*stream) (learning, error)
-	// bound is of policies that are no rivals: `all` leaves them out.
+	// bound marks policies that are no rivals; `all` leaves them out.
 	bound bool
 	// untrained policies are not compared with fully retrained weights, whose training takes longest.
 	untrained bool
 }
 
-// learning is a policy at work.
+// learning is a running policy.
 type learning interface {
-	// beginPeriod is told that a period begins.
+	// beginPeriod is called at the beginning of a period.
 	beginPeriod(period int) error
-	// offerSample gives a labelled sample of a model's stream.
+	// offerSample passes a labelled sample of a model's stream.
 	offerSample(model int, one learn.Sample) error
-	// endSecond ends a second, at whose end it is now.
+	// endSecond is called at the end of a second, at time now.
 	endSecond(now time.Duration) error
-	// weights are those that serve a model.
+	// weights returns a model's serving weights.
 	weights(model int) []float32
-	// alarms is how many drifts of a model were detected so far.
+	// alarms returns the number of a model's detected drifts so far.
 	alarms(model int) int
-	// finishShare is the share of the last period's requests that were answered in time.
+	// finishShare returns the share of the last period's requests that were answered in time.
 	finishShare() float64
 	close()
 }
@@ -47,7 +47,7 @@ func Policies() []Policy {
 	}
 }
 
-// Select returns the policies that a list names.
+// Select returns the policies in a list.
 func Select(list string) (chosen []Policy, err error) {
 	all := Policies()
 	if list == "all" {
@@ -82,16 +82,16 @@ func (n *none) alarms(int) int                      { return 0 }
 func (n *none) finishShare() float64                { return n.served.finish }
 func (n *none) close()                              {}
 
-// ours has a learner for each model, which train in GPU time that is idle: the one to which it is worth most at each
-// step (plan.ValueTraining). That steps delay no batch is the scheduler's to show, not this simulation's.
+// ours has a learner for each model. They train in idle GPU time; each step goes to the learner to which it is worth
+// most (plan.ValueTraining). That steps delay no batch is tested elsewhere, with the scheduler.
 type ours struct {
 	setting  Setting
 	served   served
 	learners []*learn.Learner
-	left     time.Duration // idle GPU time that steps may still use
+	left     time.Duration // idle GPU time still available for steps
 }
 
-// driftPrior is how far drifts are assumed to be apart before any has been seen: AdaInf's period.
+// driftPrior is the assumed time between drifts before any has been seen: AdaInf's period.
 const driftPrior = Period
 
 func openOurs(s Setting, streams []*stream) (learning, error) {
@@ -100,7 +100,7 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 		return nil, err
 	}
 
-	// Each model has a learner of its own; they share only the idle GPU time.
+	// Each model has its own learner; they share only the idle GPU time.
 	o := &ours{setting: s, served: served}
 	for _, st := range streams {
 		l, err := learn.New(learn.Options{Net: st.recipe.Net(), Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
@@ -122,7 +122,7 @@ func (o *ours) offerSample(model int, one learn.Sample) error {
 }
 
 func (o *ours) endSecond(now time.Duration) error {
-	// Idle time that was not used in its second is gone.
+	// Unused idle time of the previous second is lost.
 	o.left = min(o.left, 0) + time.Duration(o.setting.Spare*o.served.idle*float64(o.setting.GPUs)*float64(tick))
 
 	for _, l := range o.learners {
@@ -150,7 +150,7 @@ func (o *ours) step(now time.Duration) (did bool, err error) {
 		standings = append(standings, l.Worth(o.setting.rate()/2))
 	}
 
-	// The worth is computed anew before each step: the last one may have changed the order.
+	// Compute the values before each step: the last one may have changed the order.
 	values := plan.ValueTraining(standings, now, driftPrior)
 	plan.ShareTraining(values, 0, 0)
 
@@ -163,7 +163,7 @@ func (o *ours) step(now time.Duration) (did bool, err error) {
 			return false, err
 		}
 
-		// Labelling and judging answer inputs; only training costs a step.
+		// Labelling and judging cost answers; only training costs a training step.
 		switch r.Work {
 		case learn.None:
 			return false, nil

@@ -8,17 +8,17 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// A learner that serves weights on because they are no worse gives requests nothing new to see, and nothing to miss. What
-// counts is whether the weights that answer are as good as any that retraining on the period's own samples would give.
+// A learner that keeps weights because they are good enough gives requests no new weights, without any loss. So the
+// criterion is whether the serving weights are as good as weights retrained on the period's own samples.
 
 const (
 	fullSteps   = 300
 	fullSamples = 1200
-	fullRecent  = 19    // of a batch's samples are the period's: 60 %, as in a learner's; the others are the first data
-	asGood      = 0.015 // accuracy: 1.5 points less is as good, one standard error of the test set
+	fullRecent  = 19    // of a batch's 32 samples are the period's: 60 %, as in a learner's; the others are the first data
+	asGood      = 0.015 // up to 1.5 points less accuracy is as good: one standard error of the test set
 )
 
-// retraining is whose accuracy Setting.retrained holds.
+// retraining is the key of an accuracy in Setting.retrained.
 type retraining struct {
 	model   uint64
 	seed    uint64
@@ -26,8 +26,8 @@ type retraining struct {
 	periods int
 }
 
-// fullyRetrained returns the accuracy in a period of weights that were trained on samples of all of it, with as much time as
-// they want: nobody could have them when it begins.
+// fullyRetrained returns the accuracy, in a period, of weights trained on samples of all of it for as long as
+// necessary: no system could have them at its beginning.
 func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
 	key := retraining{s.number, s.seed, period, len(s.levels)}
 	if a, ok := set.retrained[key]; ok {
@@ -56,7 +56,7 @@ func (s *stream) trainOnPeriod(period int, set Setting) ([]float32, error) {
 	return s.trainFully(list, set)
 }
 
-// trainFully trains the first weights on samples and on the first data, with as much time as that takes.
+// trainFully trains the first weights on samples and on the first data, for as long as necessary.
 func (s *stream) trainFully(list []learn.Sample, set Setting) ([]float32, error) {
 	net := s.recipe.Net()
 	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: set.Library})
@@ -66,7 +66,7 @@ func (s *stream) trainFully(list []learn.Sample, set Setting) ([]float32, error)
 
 	defer t.Close()
 
-	// The first data stays in every batch, as in a learner's, and the rate falls along a cosine.
+	// As in a learner's, every batch contains first data; the learning rate falls along a cosine.
 	for i := range fullSteps {
 		batch := list[i*fullRecent%(len(list)-fullRecent):][:fullRecent:fullRecent]
 		batch = append(batch, s.initial[i*(batchMax-fullRecent)%(len(s.initial)-batchMax):][:batchMax-fullRecent]...)

@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// Row is what a policy reached on some GPUs.
+// Row is the result of a policy on a number of GPUs.
 type Row struct {
 	Policy        string  `json:"policy"`
 	GPUs          int     `json:"gpus"`
-	Accuracy      float64 `json:"accuracy"`         // of the answers, mean over time and models
+	Accuracy      float64 `json:"accuracy"`         // of the answers, averaged over time and models
 	FinishPct     float64 `json:"finish_pct"`       // of the requests, within the SLO
 	SeenNewPct    float64 `json:"seen_new_pct"`     // of the requests of periods that begin with a drift, answered by weights published since
 	AsRetrained   float64 `json:"as_retrained_pct"` // of the same requests, answered by weights that are as good as fully retrained ones
-	RecoverS      float64 `json:"recover_s"`        // from a drift until half of what it cost is won back; a period if it never is
+	RecoverS      float64 `json:"recover_s"`        // from a drift until half of its loss is recovered; a period if it never is
 	FalseAlarmPct float64 `json:"false_alarm_pct"`  // of the periods without a drift
 	DetectedPct   float64 `json:"detected_pct"`     // of the drifts, within their period
 }
 
-// PeriodRow is what a policy reached with one model in one period. Its JSON form is one line of a file that the figures of
-// AdaInf's paper are drawn from.
+// PeriodRow is the result of a policy with one model in one period. Its JSON form is one line of the file from which
+// the figures of the AdaInf paper are drawn.
 type PeriodRow struct {
 	Policy      string  `json:"policy"`
 	GPUs        int     `json:"gpus"`
 	Seed        uint64  `json:"seed"`
 	Period      int     `json:"period"`
 	Model       string  `json:"model"`
-	Level       float64 `json:"level"`    // of the dark, 0 to 1
-	Drift       bool    `json:"drift"`    // it begins with one
-	Alarm       bool    `json:"alarm"`    // the policy noticed one
-	Accuracy    float64 `json:"accuracy"` // of the answers, mean over the period
+	Level       float64 `json:"level"`    // of darkness, 0 to 1
+	Drift       bool    `json:"drift"`    // the period begins with a drift
+	Alarm       bool    `json:"alarm"`    // the policy detected a drift
+	Accuracy    float64 `json:"accuracy"` // of the answers, averaged over the period
 	First       float64 `json:"first"`    // in its first second
-	Last        float64 `json:"last"`     // in its last
+	Last        float64 `json:"last"`     // in its last second
 	Initial     float64 `json:"initial"`  // of the first weights
-	SeenNew     float64 `json:"seen_new"` // share of the answers by weights published in it
+	SeenNew     float64 `json:"seen_new"` // share of the answers by weights published in the period
 	AsRetrained float64 `json:"as_retrained"`
 	Finish      float64 `json:"finish"`     // share of the requests in time, of both models
-	Divergence  float64 `json:"divergence"` // Jensen-Shannon's, of the labels from those of the period before, 0 to 1
+	Divergence  float64 `json:"divergence"` // Jensen-Shannon divergence of the labels from the previous period's, 0 to 1
 }
 
-// costly is the accuracy that a drift must cost the serving weights to count for Row.RecoverS.
+// costly is the smallest loss of accuracy of a drift that counts for Row.RecoverS.
 const costly = 0.03
 
-// tally counts what becomes a Row.
+// tally sums the periods for a Row.
 type tally struct {
 	right, seconds        float64
 	finish                float64
@@ -58,13 +58,13 @@ type tally struct {
 	calm, falseAlarms     int
 }
 
-// Run lets a policy serve a setting's streams. Told is called with a line after every period, if it is not nil.
+// Run lets a policy serve a setting's streams. told, unless nil, is called with a line after every period.
 func (p Policy) Run(ctx context.Context, s Setting, told func(string)) (Row, error) {
 	row, _, err := p.RunPeriods(ctx, s, told)
 	return row, err
 }
 
-// RunPeriods is Run that also returns what each period came to.
+// RunPeriods is Run that also returns the result of each period.
 func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (Row, []PeriodRow, error) {
 	if err := s.validate(); err != nil {
 		return Row{}, nil, err
@@ -82,9 +82,9 @@ func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (R
 
 	var sum tally
 	var periods []PeriodRow
-	before := make([]float64, len(streams)) // accuracy at the end of the period before
+	before := make([]float64, len(streams)) // accuracy at the end of the previous period
 	for period := range s.Periods {
-		// A run is stopped between periods: a period is computed whole.
+		// Stop only between periods: a period is computed completely.
 		if err := ctx.Err(); err != nil {
 			return Row{}, nil, err
 		}
@@ -111,7 +111,7 @@ func (p Policy) runPeriod(s Setting, streams []*stream, l learning, period int, 
 		views[m] = view{stream: st, period: period, alarms: l.alarms(m), before: before[m], library: s.Library}
 		switch {
 		case p.untrained:
-			views[m].full = math.Inf(1) // nothing is said to be as good
+			views[m].full = math.Inf(1) // no weights are as good
 		case st.drifts(period):
 			if views[m].full, err = st.fullyRetrained(period, s); err != nil {
 				return nil, err
@@ -159,7 +159,7 @@ func (p Policy) runPeriod(s Setting, streams []*stream, l learning, period int, 
 	return rows, nil
 }
 
-// row is what the period came to.
+// row returns the period's result.
 func (v *view) row(s Setting) (PeriodRow, error) {
 	initial, err := v.stream.accuracy(v.period, v.stream.start, s.Library)
 	n := float64(max(1, v.seconds))
@@ -168,33 +168,33 @@ func (v *view) row(s Setting) (PeriodRow, error) {
 		Divergence: v.stream.divergence(v.period)}, err
 }
 
-// view is what one model's clients see of a period.
+// view is one period as seen by one model's clients.
 type view struct {
 	stream   *stream
 	period   int
 	library  string
 	alarms   int
-	before   float64   // accuracy at the end of the period before
-	full     float64   // of fully retrained weights, where the period begins with a drift
-	started  []float32 // that served in the first second
-	serving  []float32 // in the last second
+	before   float64   // accuracy at the end of the previous period
+	full     float64   // accuracy of fully retrained weights, if the period begins with a drift
+	started  []float32 // weights in the first second
+	serving  []float32 // weights in the last second
 	accuracy float64   // in the last second
 	first    float64   // in the first second
 	right    float64   // Σ accuracy over the seconds
 	seconds  int
-	fresh    int // seconds that weights published in this period served
-	good     int // seconds that weights as good as fully retrained ones served
-	recover  int // seconds until half of the loss was won back; -1: not yet
+	fresh    int // seconds served by weights published in this period
+	good     int // seconds served by weights as good as fully retrained ones
+	recover  int // seconds until half of the loss was recovered; -1: not yet
 }
 
-// second notes a second in which weights serve.
+// second adds a second in which weights serve.
 func (v *view) second(weights []float32) (err error) {
 	before := v.serving
 	if v.seconds == 0 {
 		before = weights
 	}
 
-	// An accuracy is computed once for each version in a period: answering the test set takes longest.
+	// Compute each version's accuracy once per period: answering the test set takes longest.
 	if v.seconds == 0 || &weights[0] != &before[0] {
 		if v.accuracy, err = v.stream.accuracy(v.period, weights, v.library); err != nil {
 			return err
@@ -208,7 +208,7 @@ func (v *view) second(weights []float32) (err error) {
 	return nil
 }
 
-// noteSecond counts a second of the current accuracy. started are the weights that served when the period began.
+// noteSecond counts a second of the current accuracy. started are the weights that served at the period's beginning.
 func (v *view) noteSecond(weights, started []float32) {
 	if &weights[0] != &started[0] {
 		v.fresh++
@@ -217,7 +217,7 @@ func (v *view) noteSecond(weights, started []float32) {
 		v.good++
 	}
 
-	// Recovered is half of the way back from the first second's accuracy.
+	// Recovered means half of the way back from the first second's accuracy.
 	if v.recover < 0 && v.accuracy >= (v.before+v.first)/2 {
 		v.recover = v.seconds
 	}
@@ -225,12 +225,12 @@ func (v *view) noteSecond(weights, started []float32) {
 	v.right += v.accuracy
 }
 
-// add counts a period of one model.
+// add adds a period of one model.
 func (t *tally) add(v *view, alarmed bool) {
 	t.right += v.right
 	t.seconds += float64(v.seconds)
 
-	// A period without a drift can only raise a false alarm.
+	// A period without a drift can only give a false alarm.
 	if !v.stream.drifts(v.period) {
 		t.calm++
 		if alarmed {
@@ -247,7 +247,7 @@ func (t *tally) add(v *view, alarmed bool) {
 	t.seenNew += float64(v.fresh)
 	t.asRetrained += float64(v.good)
 
-	// A drift that costs next to nothing has nothing to recover.
+	// A drift without a notable loss needs no recovery.
 	if v.before-v.first >= costly {
 		t.costly++
 		if v.recover < 0 {

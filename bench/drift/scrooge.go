@@ -2,10 +2,10 @@ package drift
 
 import "time"
 
-// scrooge serves with all GPUs and retrains every model in the cloud, in every window; the weights are back when the
-// transfers and the training there have taken their published time (Hu et al., SoCC 2021, as AdaInf Table 1 has it).
+// scrooge serves with all GPUs and retrains every model in the cloud in every window. The weights return after the
+// published time of the transfers and the training there (Hu et al., SoCC 2021, according to AdaInf Table 1).
 type scrooge struct {
-	ekya // for how a model is retrained and swapped
+	ekya // for retraining and swapping a model
 }
 
 const (
@@ -23,7 +23,7 @@ func openScrooge(s Setting, streams []*stream) (learning, error) {
 	return c, err
 }
 
-// beginPeriod sends a window's samples to the cloud: all at its start, as Ekya is given them.
+// beginPeriod sends a window's samples to the cloud, all at its start, as for Ekya.
 func (c *scrooge) beginPeriod(period int) error {
 	c.began, c.swapAt, c.next = Period*time.Duration(period), cloudTime, nil
 	for m, st := range c.streams {

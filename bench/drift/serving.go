@@ -8,24 +8,24 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// servedSpan is how long requests are simulated.
+// servedSpan is the simulated time of requests.
 const servedSpan = 20 * time.Second
 
-// served is what came of the requests, with a share of every GPU left to them.
+// served is the result of serving with a share of every GPU.
 type served struct {
-	finish float64 // share of the requests that were answered in time
+	finish float64 // share of the requests answered in time
 	idle   float64 // share of the GPUs' time without a batch
 }
 
-// simulateServing runs Downbeat's scheduler against the setting's requests in virtual time. All policies are served by it: what
-// they differ in is the learning.
+// simulateServing runs Downbeat's scheduler on the setting's requests in virtual time. It serves for all policies,
+// which differ only in learning.
 func simulateServing(s Setting, share float64) (served, error) {
-	// What is given is all for learning: Spare is in it already.
+	// All of the given time is for learning: Spare is already applied.
 	if s.Given != nil {
 		return served{finish: s.Given.Finish, idle: s.Given.Learning.Seconds() / (s.Spare * float64(s.GPUs))}, nil
 	}
 
-	// A share of a GPU is simulated as a GPU that is slower by as much.
+	// Simulate a share of a GPU as a GPU that is slower by that factor.
 	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
 	if err != nil {
 		return served{}, err
@@ -46,12 +46,12 @@ func simulateServing(s Setting, share float64) (served, error) {
 	return served{finish: 1 - float64(bad)/float64(total), idle: max(0, 1-busy)}, nil
 }
 
-// rate is the requests/s of both models together.
+// rate returns the requests/s of both models together.
 func (s Setting) rate() float64 {
 	return s.Load * float64(s.GPUs) * batchMax / answerTime(batchMax).Seconds()
 }
 
-// answerTime is what a GPU takes to answer n inputs in full batches, and trainTime what it takes for a training step.
+// answerTime returns the time of a GPU to answer n inputs in full batches; trainTime is that of a training step.
 func answerTime(n int) time.Duration {
 	batches := (n + batchMax - 1) / batchMax
 	return time.Duration(alpha*float64(n) + beta*float64(batches))

@@ -7,21 +7,21 @@ import (
 	"downbeat.dev/core/arrivals"
 )
 
-// sessionServed is what came of the requests where jobs of sessions serve them (AdaInf §3.3).
+// sessionServed is the result of serving requests in jobs of sessions (AdaInf §3.3).
 type sessionServed struct {
 	length   time.Duration // of a session
-	finish   float64       // share of the requests that were answered in time
-	training float64       // GPUs' worth of time that jobs have left for training
+	finish   float64       // share of the requests answered in time
+	training float64       // GPU time that jobs leave for training, in GPUs
 }
 
-// sessionLengths are those that are tried. The paper's is the first: with the 5 ms that this project's ℓ(b) takes for a
-// batch of any size it serves half, so the length that serves most is taken.
+// sessionLengths are the tried lengths. The paper's is the first; with this project's ℓ(b), 5 ms for a batch of any
+// size, it serves only half of the requests, so the length that serves most is used.
 var sessionLengths = []time.Duration{5, 10, 20, 40, 80, 160, 200}
 
-// simulateSessions serves the setting's requests with jobs: what came in a session of some milliseconds is one job, which
-// has what is left of the SLO, L, and an even share of the GPUs among the jobs that are alive at a time. A job answers in
-// its share of a GPU, the two models one after the other in the batches that take least, and trains before that for as
-// long as L allows. A share of a GPU is a GPU that is slower by as much.
+// simulateSessions serves the setting's requests in jobs. The requests of a session of some milliseconds form one
+// job. A job has the rest of the SLO, L, and an equal share of the GPUs among the jobs alive at a time. A job answers
+// in its share of a GPU, the two models one after another in the batches that take least, and before that trains for
+// as long as L allows. A share of a GPU is a GPU that is slower by that factor.
 func simulateSessions(s Setting) (best sessionServed) {
 	if s.Given != nil {
 		return sessionServed{finish: s.Given.Finish, training: s.Given.Learning.Seconds()}
@@ -42,10 +42,10 @@ func simulateSessions(s Setting) (best sessionServed) {
 
 // serveSessions runs the jobs of all sessions of a length on some GPUs.
 func serveSessions(requests []arrivals.Arrival, length time.Duration, gpus float64) sessionServed {
-	// A request that comes first in its session has waited for the session's end when the job begins.
+	// The first request of a session has waited for the session's end when the job begins.
 	life := slo - length
 
-	// A job runs on one GPU at most: more than that would stand idle.
+	// A job runs on at most one GPU: more would be idle.
 	share := min(1, gpus*float64(length)/float64(life))
 	got := sessionServed{length: length}
 	inTime, trained := 0, time.Duration(0)
@@ -66,8 +66,8 @@ func serveSessions(requests []arrivals.Arrival, length time.Duration, gpus float
 	return got
 }
 
-// runJob answers a job's requests in GPU time of its own, one batch after the other, and returns how many it answers and
-// how much time is left.
+// runJob answers a job's requests within a budget of GPU time, one batch after another. It returns the number of
+// answers and the remaining time.
 func runJob(requests [2]int, budget time.Duration) (answered int, left time.Duration) {
 	left = budget
 	for _, n := range requests {
@@ -85,7 +85,7 @@ func runJob(requests [2]int, budget time.Duration) (answered int, left time.Dura
 	return answered, left
 }
 
-// bestBatch returns the batch size at which n requests take least: ⌈n/b⌉·ℓ(b).
+// bestBatch returns the batch size with the shortest time for n requests: ⌈n/b⌉·ℓ(b).
 func bestBatch(n int) (best int) {
 	least := time.Duration(math.MaxInt64)
 	for b := 1; b <= batchMax; b++ {

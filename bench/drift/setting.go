@@ -15,29 +15,30 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Setting is what all policies of a comparison share.
+// Setting is the common part of a comparison's policies.
 type Setting struct {
 	GPUs    int
-	Load    float64 // requests' share of what the GPUs can answer in full batches
-	Spare   float64 // share of the idle GPU time that steps may use: what the windows between batches leave
+	Load    float64 // requests' share of the GPUs' capacity in full batches
+	Spare   float64 // share of the idle GPU time that steps may use: the idle windows between batches
 	Periods int
 	Seed    uint64
 	Models  string // the repository
-	Library string // ONNX Runtime; "": as ort.Library says
-	Given   *Given // in place of a simulation of requests; nil: this package's own
+	Library string // ONNX Runtime; "": as in ort.Library
+	Given   *Given // replaces the simulation of requests; nil: simulate here
 
 	firstSteps int // of training on the first day
-	// retrained holds the accuracies of fully retrained weights: they are the same for all policies.
+	// retrained caches the accuracies of fully retrained weights, which are the same for all policies.
 	retrained map[retraining]float64
 }
 
-// Given is what another simulation has found that serving leaves for learning: GPUs, Load and Spare are not used then.
+// Given is another simulation's result: the time that serving leaves for learning. GPUs, Load and Spare are then
+// unused.
 type Given struct {
-	Learning time.Duration // GPU time for learning in each second, of all models
-	Finish   float64       // share of the requests that were answered in time
+	Learning time.Duration // GPU time for learning per second, of all models
+	Finish   float64       // share of the requests answered in time
 }
 
-// Constants of AdaInf's evaluation, and in their place stated ones where it gives none: ℓ(b) of both models is that of
+// Constants of AdaInf's evaluation. Where it gives none, they are stated here: ℓ(b) of both models is that of
 // Symphony's ResNet50 (T4).
 const (
 	alpha        = 1.053e6 // ns
@@ -45,11 +46,11 @@ const (
 	Period       = 50 * time.Second
 	slo          = 400 * time.Millisecond
 	tick         = time.Second
-	labelled     = 60 // samples a second of each model's stream
+	labelled     = 60 // samples per second of each model's stream
 	tested       = 384
 	initial      = 1200
 	batchMax     = 32 // of serving, and of training steps
-	trainingCost = 3  // forward passes that forward and backward pass take
+	trainingCost = 3  // cost of forward and backward pass, in forward passes
 )
 
 // DefaultSetting is AdaInf's: 4 GPUs, 20 periods.
@@ -73,29 +74,29 @@ func (s Setting) validate() error {
 	return nil
 }
 
-// stream is what one model is asked over time, with the truth.
+// stream is one model's inputs over time, with the true classes.
 type stream struct {
 	recipe  models.Recipe
 	number  uint64
 	seed    uint64
-	start   []float32 // the weights that the model begins with
+	start   []float32 // the model's initial weights
 	levels  []float64 // by period: 0 a clear day, 1 the darkest
 	initial []learn.Sample
 	paint   *models.Painter
 	tests   []learn.Sample // of the period testsOf
 	testsOf int
-	labels  [][]float64 // by period, how often each class came
+	labels  [][]float64 // by period: frequency of each class
 }
 
-// darkest says how far each model's darkest period is from a clear day to a night darker than any in the training, so
-// that the first weights lose about what F5 shows: up to 15 % of the vehicle model's answers, up to 9 % of the activity
-// model's, which stands for AdaInf's person.
+// darkest is the darkness of each model's darkest period, from 0, a clear day, to 1, a night darker than any in the
+// training data. It is chosen so that the first weights lose about as much as in F5: up to 15 % of the vehicle
+// model's answers, and up to 9 % of the activity model's, which stands for AdaInf's person model.
 var darkest = map[string]float64{"vehicle-s": 0.8, "activity-s": 0.65}
 
-// bend makes losses about proportional to levels: most of an accuracy is lost in the last steps towards the dark.
+// bend makes losses about proportional to levels: most of the accuracy is lost in the last steps towards the dark.
 const bend = 0.4
 
-// openStreams reads the models and draws their schedules. Their drifts come in periods of their own.
+// openStreams reads the models and draws their schedules. Each model's drifts come in its own periods.
 func openStreams(s Setting) (all []*stream, err error) {
 	for i, name := range []string{"vehicle-s", "activity-s"} {
 		r, ok := models.Find(name)
@@ -111,7 +112,7 @@ func openStreams(s Setting) (all []*stream, err error) {
 			return nil, err
 		}
 
-		// The schedule comes first: the first weights and samples are of its first period.
+		// Draw the schedule first: the first weights and samples belong to its first period.
 		st.levels = drawLevels(rand.New(rand.NewPCG(s.Seed, 500+uint64(i))), s.Periods)
 		if st.initial, err = st.drawMany(0, initial, 0); err != nil {
 			return nil, err
@@ -126,11 +127,12 @@ func openStreams(s Setting) (all []*stream, err error) {
 }
 
 const (
-	driftShare = 0.5 // of the periods begin with a drift
-	driftLeast = 0.4 // a change of level that is worth the name
+	driftShare = 0.5 // share of the periods that begin with a drift
+	driftLeast = 0.4 // smallest change of level that counts as a drift
 )
 
-// drawLevels draws a schedule: the first period is a day, and a period is as the one before it or differs much.
+// drawLevels draws a schedule. The first period is a day; every other period equals the previous one or differs much
+// from it.
 func drawLevels(rng *rand.Rand, periods int) []float64 {
 	levels := make([]float64, periods)
 	for k := 1; k < periods; k++ {
@@ -147,8 +149,8 @@ func drawLevels(rng *rand.Rand, periods int) []float64 {
 	return levels
 }
 
-// What the models in the tree have seen is every light and weather: little is left for them to learn. AdaInf trains on the
-// first 40 % of its stream, so here the first weights are trained further on the day that the stream begins with.
+// The models in the tree were trained on every light and weather, so they have little left to learn. AdaInf trains on
+// the first 40 % of its stream, so here the first weights are trained further on the stream's first day.
 const firstRate = 1e-3
 
 // specialise trains the first weights.
@@ -160,7 +162,7 @@ func (s *stream) specialise(steps int, library string) error {
 	}
 	defer t.Close()
 
-	// The rate falls along a cosine, as when the models were made.
+	// The learning rate falls along a cosine, as when the models were made.
 	for i := range steps {
 		list, err := s.drawMany(ofTraining+i*batchMax, batchMax, 0)
 		if err != nil {
@@ -189,10 +191,10 @@ func trainOn(t *train.Trainer, net train.Net, list []learn.Sample, rate float64)
 	return err
 }
 
-// drifts says whether a period begins with one.
+// drifts reports whether a period begins with a drift.
 func (s *stream) drifts(period int) bool { return period > 0 && s.levels[period] != s.levels[period-1] }
 
-// conditions are those of a period.
+// conditions returns the conditions of a period.
 func (s *stream) conditions(period int) *scene.Conditions {
 	x := darkest[s.recipe.Name()] * math.Pow(s.levels[period], bend)
 	mix := func(day, dark float64) float64 { return day + x*(dark-day) }
@@ -201,7 +203,7 @@ func (s *stream) conditions(period int) *scene.Conditions {
 	return &c
 }
 
-// Numbers of a stream's samples: what it begins with, then each period's, then each period's tests.
+// Numbering of a stream's samples: the initial ones, then each period's, then each period's tests.
 const (
 	ofTraining = 1 << 16
 	ofPeriods  = 1 << 20

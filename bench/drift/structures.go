@@ -16,14 +16,14 @@ import (
 	"downbeat.dev/models"
 )
 
-// A structure of the application is one network for each of its three models (AdaInf §2.2): of each family the whole -l network
-// or one of its early exits; Downbeat also has -s and -m, networks of their own.
+// A structure of the application has one network for each of its three models (AdaInf §2.2): the family's whole -l
+// network or one of its early exits. Downbeat also has -s and -m, which are separate networks.
 
-// network is one that a model can be answered by.
+// network is a network that can answer for a model.
 type network struct {
 	name     string
 	accuracy float64
-	cost     float64 // MFLOP for one input
+	cost     float64 // MFLOP per input
 	ofL      bool    // the -l network or an exit of it
 	exit     bool
 }
@@ -51,7 +51,7 @@ func networksOf(family, dir string) (all []network, err error) {
 			return nil, err
 		}
 
-		// What an exit costs is the layers up to its head, and the head.
+		// The cost of an exit is that of the layers up to its head, and of the head.
 		net := r.Structure()
 		for k := range net.Exits {
 			if err := add(r.ExitName(k+1), float64(net.ExitNet(k+1).Cost().FLOP)/1e6, true, true); err != nil {
@@ -62,7 +62,7 @@ func networksOf(family, dir string) (all []network, err error) {
 	return all, nil
 }
 
-// structuresOf returns every choice of one network for each family.
+// structuresOf returns every choice of one network per family.
 func structuresOf(dir string) (all []structure, err error) {
 	all = []structure{{}}
 	for i, family := range families {
@@ -83,13 +83,13 @@ func structuresOf(dir string) (all []structure, err error) {
 	return all, nil
 }
 
-// accuracy is the mean of the three.
+// accuracy returns the mean of the three accuracies.
 func (s structure) accuracy() float64 { return (s[0].accuracy + s[1].accuracy + s[2].accuracy) / 3 }
 func (s structure) cost() float64     { return s[0].cost + s[1].cost + s[2].cost }
 func (s structure) ofL() bool         { return s[0].ofL && s[1].ofL && s[2].ofL }
 func (s structure) exits() bool       { return s[0].exit || s[1].exit || s[2].exit }
 
-// frontOf returns the structures that no other one of the list beats in accuracy at no more cost, the cheapest first.
+// frontOf returns the Pareto front of the list in accuracy and cost, the cheapest first.
 func frontOf(all []structure) (front []structure) {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b structure) int {
@@ -109,7 +109,7 @@ func frontOf(all []structure) (front []structure) {
 	return front
 }
 
-// drawStructures draws what figure 7 chooses from.
+// drawStructures draws the choices of figure 7.
 func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	all, err := structuresOf(in.Setting.Models)
 	if err != nil {
@@ -140,7 +140,7 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	d.Panels = []chart.Panel{panel}
 
-	// Exits that no other structure beats are worth having.
+	// Exits in structures on the front are useful.
 	withExit := 0
 	for _, s := range front {
 		if s.exits() {
@@ -160,14 +160,15 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 // thresholds of the vehicle model; the detector and activity keep their whole -l networks.
 var thresholds = []float64{0.80, 0.90, 0.95, 0.97, 0.975, 0.98, 0.985, 0.99, 0.993}
 
-// drawThreshold draws figure 24: the least network of the vehicle model that is as accurate as the threshold, and what finishes.
+// drawThreshold draws figure 24: the cheapest network of the vehicle model that is as accurate as the threshold, and
+// its finish rate.
 func drawThreshold(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	all, err := structuresOf(in.Setting.Models)
 	if err != nil {
 		return nil, err
 	}
 
-	// The finish rate is of virtual time, the accuracy as the repository says it.
+	// The finish rate comes from virtual time, the accuracy from the repository.
 	d := &figure.Drawing{Header: []string{"threshold", "choice", "vehicle", "accuracy", "mflop", "finish"}}
 	accuracy := chart.Panel{Title: "accuracy of the vehicle model", XLabel: "A_m", XMin: 0.8, YLabel: "share right", YMin: 0.9}
 	finish := chart.Panel{Title: "finish rate", XLabel: "A_m", XMin: 0.8, YLabel: "share of the requests"}
@@ -202,7 +203,7 @@ func drawThreshold(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 func last(all []float64) float64 { return all[len(all)-1] }
 func rises(all []float64) bool   { return last(all) > all[0] }
 
-// cheapest returns the structure of least cost whose vehicle network is as accurate as asked for.
+// cheapest returns the cheapest structure whose vehicle network has at least this accuracy.
 func cheapest(all []structure, least float64, any bool) (best structure, ok bool) {
 	for _, s := range all {
 		fits := s[0].name == "detector-l" && s[2].name == "activity-l" && s[1].accuracy >= least && (any || s[1].ofL)
@@ -213,11 +214,11 @@ func cheapest(all []structure, least float64, any bool) (best structure, ok bool
 	return best, ok
 }
 
-// thresholdLoad is the load of figure 24, as a share of what the GPUs can answer with all networks whole.
+// thresholdLoad is the load of figure 24, as a share of the GPUs' capacity with all networks whole.
 const thresholdLoad = 1.02
 
-// serveStructure returns the share of the requests that a structure answers in time. A network takes ℓ(b) by its cost: the -l
-// network of the vehicle model takes what the models of this package take.
+// serveStructure returns the share of the requests that a structure answers in time. ℓ(b) of a network is
+// proportional to its cost: the -l network of the vehicle model has the ℓ(b) of this package's models.
 func serveStructure(s Setting, of structure) (float64, error) {
 	whole := 0.0
 	w := &sim.World{GPUs: s.GPUs}
