@@ -19,13 +19,13 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// CallerConfig is what a caller's process is told, as JSON.
+// CallerConfig is the configuration of a caller's process, passed as JSON.
 type CallerConfig struct {
 	Scheduler string // addresses, separated by commas
-	Data      string // where backends read inputs
+	Data      string // address at which backends read inputs
 	Token     string
 	Model     string
-	Rate      float64 // requests a second
+	Rate      float64 // requests per second
 	Bytes     int     // of an input
 	Budget    time.Duration
 	FirstID   uint64
@@ -39,8 +39,8 @@ const (
 	buffersKept = 4096
 )
 
-// RunCaller is a caller's process: it sends requests as its commands say, and writes down each of them on books.
-// Commands are lines: "rate R", "burst N"; at the end of commands it waits for what is under way and leaves.
+// RunCaller runs a caller's process: it sends requests by its commands and writes a record of each to books. Commands
+// are lines: "rate R", "burst N". At the end of the commands it waits for requests under way and leaves.
 func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io.Writer) error {
 	dialed, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
@@ -50,7 +50,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 		return fmt.Errorf("caller: %w", err)
 	}
 
-	// A request for a model that no backend serves yet is refused, which would count against the trial.
+	// Wait until a backend serves the model: earlier requests would be refused and count against the trial.
 	for m := client.Model(c.Model, ""); m == nil || !m.Ready; m = client.Model(c.Model, "") {
 		if dialed.Err() != nil {
 			return errors.Join(fmt.Errorf("caller: model %q is not ready after %v", c.Model, readyMax), client.Close())
@@ -69,7 +69,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	background.Go(call.measureNoise)
 	background.Go(call.sendRequests)
 
-	// Commands end when the parent closes stdin. What is under way then still has the time of its deadline.
+	// Commands end when the parent closes stdin. Requests under way still have until their deadlines.
 	err = call.obey(commands)
 	close(call.stop)
 	background.Wait()
@@ -77,7 +77,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 
 	call.books.Write(account.Record{Kind: account.Left, At: account.Now()})
 
-	// Every request has ended, so nobody puts a buffer back any more.
+	// Every request has ended, so no goroutine returns a buffer any more.
 	close(call.kept)
 	for b := range call.kept {
 		b.Free()
@@ -85,7 +85,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	return errors.Join(err, call.books.Flush(), client.Close())
 }
 
-// caller sends requests and writes its book.
+// caller sends requests and records them.
 type caller struct {
 	config CallerConfig
 	client *frontend.Client
@@ -99,11 +99,11 @@ type caller struct {
 
 func (c *caller) setRate(r float64) { c.rate.Store(&r) }
 
-// obey does what commands say, until their end.
+// obey executes the commands until they end.
 func (c *caller) obey(commands io.Reader) error {
 	lines := bufio.NewScanner(commands)
 
-	// Both commands carry exactly one number, so a line without one is refused before its word is read.
+	// Both commands have exactly one number, so reject a line without one first.
 	for lines.Scan() {
 		word, number, _ := strings.Cut(lines.Text(), " ")
 		var value float64
@@ -125,7 +125,7 @@ func (c *caller) obey(commands io.Reader) error {
 	return lines.Err()
 }
 
-// sendRequests sends requests at random moments, at the rate of the day, whatever becomes of them.
+// sendRequests sends requests at random times, at the present rate, regardless of their outcomes.
 func (c *caller) sendRequests() {
 	random := rand.New(rand.NewPCG(c.config.Seed, c.config.FirstID))
 	next := time.Now()
@@ -136,7 +136,7 @@ func (c *caller) sendRequests() {
 		default:
 		}
 
-		// Without a rate the schedule stands still: time spent silent is not made up for later.
+		// Without a rate the schedule stops: do not make up for silent time later.
 		rate := *c.rate.Load()
 		if rate <= 0 {
 			time.Sleep(noiseEvery)
@@ -147,14 +147,14 @@ func (c *caller) sendRequests() {
 		// Arrivals are a Poisson process, open loop: a slow answer delays no later request.
 		next = next.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
 		if late := time.Since(next); late > time.Second {
-			next = next.Add(late) // a process that was stopped does not make up for it
+			next = next.Add(late) // do not make up for the time of a pause
 		}
 		time.Sleep(time.Until(next))
 		c.open.Go(c.askOnce)
 	}
 }
 
-// askOnce sends one request and writes down how it ended.
+// askOnce sends one request and records how it ended.
 func (c *caller) askOnce() {
 	id := c.config.FirstID + c.nextID.Add(1)
 	in, err := c.buffer()
@@ -163,17 +163,17 @@ func (c *caller) askOnce() {
 		return // nothing was sent
 	}
 
-	// The bytes follow from the id, so the ledger tells a foreign output from the right one.
+	// The id determines the bytes, so the ledger can tell a foreign output from the right one.
 	account.Input(id, in.Bytes())
 
-	// The record of the send goes into the book first: a request that never ends is found by it.
+	// Record the send first, so that a request that never ends can be found.
 	now := account.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Budget)
 	defer cancel()
 	c.books.Write(account.Record{Kind: account.Sent, ID: id, At: now, Until: now + int64(c.config.Budget), Size: c.config.Bytes})
 	r, err := c.client.Do(ctx, frontend.Request{Model: c.config.Model, Input: in})
 
-	// The clock is read before the book's lock is taken, so that the lock makes no request late.
+	// Read the clock before taking the writer's lock, so that the lock makes no request late.
 	end := account.Record{Kind: account.Output, ID: id, At: account.Now(), Text: r.Data}
 	if err != nil {
 		end.Kind, end.Text = account.Ended, []byte(outcomeWord(err))
@@ -181,7 +181,7 @@ func (c *caller) askOnce() {
 	c.books.Write(end)
 	r.Release()
 
-	// The client registers memory for each new buffer; a kept one costs nothing on the next request.
+	// The client registers memory for each new buffer; reusing one costs nothing.
 	select {
 	case c.kept <- in:
 	default:
@@ -198,7 +198,7 @@ func (c *caller) buffer() (*frontend.Buffer, error) {
 	}
 }
 
-// outcomeWord is an outcome in one word.
+// outcomeWord returns an outcome in one word.
 func outcomeWord(err error) string {
 	var o *frontend.OutcomeError
 	if !errors.As(err, &o) {
@@ -210,14 +210,14 @@ func outcomeWord(err error) string {
 		word += "/local"
 	}
 
-	// A deadline that passed is what the reason says already; any other cause names the fault.
+	// The reason already covers an expired deadline; any other cause names the fault.
 	if o.Cause != nil && !errors.Is(o.Cause, context.DeadlineExceeded) {
 		word += "/explained"
 	}
 	return word
 }
 
-// flush hands the book over while the caller lives: what it wrote last is lost if it is killed.
+// flush writes the records regularly; a kill loses only the latest ones.
 func (c *caller) flush() {
 	for {
 		select {
@@ -225,13 +225,13 @@ func (c *caller) flush() {
 			return
 		case <-time.After(flushEvery):
 			if c.books.Flush() != nil {
-				return // nobody reads any more
+				return // the reader has gone
 			}
 		}
 	}
 }
 
-// measureNoise tells how late timers are here: an end that is no later than that is not the product's.
+// measureNoise records how late timers are here: the product is not responsible for ends that are no later.
 func (c *caller) measureNoise() {
 	for last := int64(0); ; {
 		before := account.Now()
@@ -241,7 +241,7 @@ func (c *caller) measureNoise() {
 		case <-time.After(noiseEvery):
 		}
 
-		// Only a new maximum is written, which keeps the book short.
+		// Write only a new maximum, to keep the records short.
 		if late := account.Now() - before - int64(noiseEvery); late > last {
 			last = late
 			c.books.Write(account.Record{Kind: account.Noise, At: before, Until: late})

@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/bench/chaos/account"
 )
 
-// Caller is a process that sends requests, and its book.
+// Caller is a process that sends requests, and its records.
 type Caller struct {
 	world   *World
 	number  int // in the ledger
@@ -25,14 +25,14 @@ type Caller struct {
 	left    bool // killed, or asked to leave
 }
 
-// Load is what a caller sends.
+// Load is the load of a caller.
 type Load struct {
 	Model  Model
-	Rate   float64 // requests a second
+	Rate   float64 // requests per second
 	Budget time.Duration
 }
 
-// StartCaller adds host i of the callers and starts one there.
+// StartCaller adds host i of the callers and starts a caller on it.
 func (w *World) StartCaller(i int, l Load) *Caller {
 	w.addHost(callerHost + i)
 	c := w.startCaller(i, l)
@@ -40,15 +40,15 @@ func (w *World) StartCaller(i int, l Load) *Caller {
 	return c
 }
 
-// startCaller starts a caller on host i of the callers, which is there, and does not wait for it.
+// startCaller starts a caller on the existing host i of the callers and does not wait for it.
 func (w *World) startCaller(i int, l Load) *Caller {
 	number := len(w.callers) + 1
 
-	// Ids carry the caller's number in their high bits, so that callers never share one.
+	// Ids have the caller's number in their high bits, so that callers never share one.
 	config, err := json.Marshal(CallerConfig{Scheduler: w.schedulers(), Data: net.JoinHostPort(w.address(callerHost+i), dataPort),
 		Token: secret, Model: l.Model.Name, Rate: l.Rate, Bytes: l.Model.Bytes, Budget: l.Budget, FirstID: uint64(number) << 40, Seed: w.seed})
 	check(err)
-	// The pipe is the caller's book. It closes with the process, which ends the reader's goroutine.
+	// The pipe carries the caller's records. It closes with the process, which ends the reader's goroutine.
 	r, out := io.Pipe()
 	p, err := startProcess(fmt.Sprint("caller ", i), w.command(callerHost+i, append(w.caller[:len(w.caller):len(w.caller)], string(config))...), out)
 	check(err)
@@ -60,7 +60,7 @@ func (w *World) startCaller(i int, l Load) *Caller {
 	return c
 }
 
-// readBook enters the caller's book into the ledger.
+// readBook adds the caller's records to the ledger.
 func (c *Caller) readBook(r *bufio.Reader) {
 	for {
 		record, err := account.Read(r)
@@ -90,20 +90,20 @@ func (c *Caller) sendCommand(format string, args ...any) {
 	check(err)
 }
 
-// Rate changes how many requests it sends a second.
+// Rate changes the caller's rate, in requests per second.
 func (c *Caller) Rate(r float64) { c.sendCommand("rate %g", r) }
 
-// Burst has it send so many requests at one moment.
+// Burst makes the caller send n requests at once.
 func (c *Caller) Burst(n int) { c.sendCommand("burst %d", n) }
 
-// Kill ends the process. What was open then ended with its caller.
+// Kill kills the process. Its open requests end with it.
 func (c *Caller) Kill() {
 	c.left = true
 	c.world.Ledger.Killed(c.number)
 	c.process.kill()
 }
 
-// Pause stops the process for a while. How late its requests end is its own doing then.
+// Pause stops the process for a while. Late ends of its requests then do not count.
 func (c *Caller) Pause(d time.Duration) {
 	c.world.Ledger.Excuse(c.number)
 	c.process.signal(syscall.SIGSTOP)
@@ -111,14 +111,14 @@ func (c *Caller) Pause(d time.Duration) {
 	c.process.signal(syscall.SIGCONT)
 }
 
-// Leave has the caller end once everything that it sent has ended.
+// Leave makes the caller end after all its requests have ended.
 func (c *Caller) Leave() error {
 	if c.left {
 		return nil
 	}
 	c.left = true
 
-	// The end of stdin is the command to leave.
+	// Closing stdin is the command to leave.
 	_ = c.process.stdin.Close()
 	select {
 	case <-c.process.ended:
@@ -127,19 +127,19 @@ func (c *Caller) Leave() error {
 		return fmt.Errorf("%s did not end within %v: requests of it never ended", c.process.name, patience)
 	}
 
-	// A caller that crashed may have lost records, so its book cannot be trusted.
+	// A crashed caller may have lost records, so its records cannot be trusted.
 	if code := c.process.cmd.ProcessState.ExitCode(); code != 0 {
 		return errors.Join(fmt.Errorf("%s ended with code %d", c.process.name, code), errors.New(lastLines(c.process.log.String(), 3)))
 	}
 	return nil
 }
 
-// between is what became of the requests that it sent between two moments.
+// between returns the outcomes of the requests that it sent between two times.
 func (c *Caller) between(from, to int64) account.Share {
 	return c.world.Ledger.Between(c.number, from, to)
 }
 
-// fallSilent has callers ask for nothing more, and gives what is under way the time to end.
+// fallSilent stops the callers' load and waits until the requests under way have ended.
 func fallSilent(last time.Duration, callers ...*Caller) {
 	for _, c := range callers {
 		c.Rate(0)

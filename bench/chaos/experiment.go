@@ -13,21 +13,21 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// Experiment is a promise and how it is tried.
+// Experiment is a promise and the test of it.
 type Experiment struct {
 	Name    string
 	Promise string
 	Short   bool // part of the short form
-	Long    bool // only where it is named
-	Packets bool // harms packets: needs hosts of their own
+	Long    bool // runs only if named
+	Packets bool // harms packets: needs separate hosts
 	Run     func(*World) Observation
 }
 
-// Observation is what one trial saw beside what the ledger says.
+// Observation is the result of one trial, beside the ledger's.
 type Observation struct {
 	Measures   []Measure
-	Recoveries []time.Duration // each from a fault, or its end, until goodput was back
-	Lost       map[string]int  // why requests were lost that a measure counts
+	Recoveries []time.Duration // from a fault, or its end, until goodput recovered
+	Lost       map[string]int  // reasons of the lost requests that a measure counts
 }
 
 // Measure is one number with its bar.
@@ -41,7 +41,7 @@ type Measure struct {
 func atLeast(name string, value, bar float64) Measure { return Measure{name, value, bar, false} }
 func atMost(name string, value, bar float64) Measure  { return Measure{name, value, bar, true} }
 
-// met tells whether a value keeps the bar.
+// met reports whether a value meets the bar.
 func (m Measure) met(value float64) bool {
 	if m.AtMost {
 		return value <= m.Bar
@@ -49,7 +49,7 @@ func (m Measure) met(value float64) bool {
 	return value >= m.Bar
 }
 
-// countLost counts what a caller sent since a moment and that got no right output in time, and notes why.
+// countLost counts a caller's requests since a time without a right output in time, and notes the reasons.
 func (o *Observation) countLost(c *Caller, from int64) float64 {
 	if o.Lost == nil {
 		o.Lost = map[string]int{}
@@ -63,7 +63,7 @@ func (o *Observation) countLost(c *Caller, from int64) float64 {
 	return float64(n)
 }
 
-// recovered notes when a caller's goodput was back after a moment; where it never was, so long as there was time.
+// recovered notes how long after a time a caller's goodput recovered; if it never did, the time until now.
 func (o *Observation) recovered(c *Caller, from int64) time.Duration {
 	d, ok := c.world.Ledger.Recovery(c.number, from)
 	if !ok {
@@ -80,15 +80,15 @@ type Trial struct {
 	Observation Observation
 }
 
-// runTrial runs an experiment once, in a world of its own.
+// runTrial runs an experiment once, in its own world.
 func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 	w, err := newWorld(o, seed, !o.Loopback)
 	if err != nil {
 		return t, err
 	}
 
-	// A failure breaks off this trial only; any other panic is a bug and goes on. The world closes in both
-	// cases, for its defer came first.
+	// A failure ends only this trial; any other panic is a bug and propagates. The world closes in both cases, since
+	// its defer came first.
 	defer func() { err = errors.Join(err, w.closeWorld()) }()
 	defer func() {
 		switch r := recover().(type) {
@@ -103,7 +103,7 @@ func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 	t.Seed = seed
 	t.Observation = e.Run(w)
 
-	// The ledger is complete only once every caller has left and its pipe is read to the end.
+	// The ledger is complete only after every caller has left and its pipe has been read to the end.
 	if err := w.settleCallers(); err != nil {
 		return t, err
 	}
@@ -111,7 +111,7 @@ func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 	return t, nil
 }
 
-// usable tells whether hosts of their own can be had here.
+// usable returns an error if this machine cannot have separate hosts.
 func usable() error {
 	n, err := lan.Open(0)
 	if err != nil {
@@ -120,10 +120,10 @@ func usable() error {
 	return errors.Join(n.Add(2), n.Close())
 }
 
-// percentile returns the value below which p percent of the values lie: the nearest rank. Values are sorted.
+// percentile returns the p-th percentile of sorted values by the nearest rank.
 func percentile[T cmp.Ordered](values []T, p float64) T {
 	slices.Sort(values)
-	// 0.999999 rounds up, and leaves an exact rank alone that floating point made a little too large.
+	// 0.999999 rounds up, but keeps an exact rank that floating point made slightly too large.
 	rank := int(float64(len(values))*p/100 + 0.999999)
 	return values[max(0, min(len(values)-1, rank-1))]
 }

@@ -4,7 +4,7 @@ package chaos
 
 import "slices"
 
-// Experiments returns all of them, in the order that they run.
+// Experiments returns all experiments, in the order in which they run.
 func Experiments() []Experiment {
 	return slices.Concat(loadExperiments(), linkExperiments(), []Experiment{slowReads(5_000_000), slowReads(1_000_000)}, gpuExperiments(),
 		restartExperiments(), schedulerExperiments(), repositoryExperiments(), strangerExperiments(), soakExperiments())

@@ -10,10 +10,10 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// gpuExperiments: what goes wrong on one GPU must cost what that GPU carries and no more (findings D and P).
+// gpuExperiments check that a fault of one GPU costs at most that GPU's capacity (findings D and P).
 func gpuExperiments() []Experiment {
 	var all []Experiment
-	// Each fault begins after 100 batches, when the GPU has proved sound.
+	// Each fault begins after 100 batches on a working GPU.
 	for _, f := range []struct {
 		kind     string
 		backends int
@@ -32,7 +32,7 @@ func gpuExperiments() []Experiment {
 		Experiment{Name: "data-plane-unreachable", Packets: true, Promise: "a backend that cannot reach frontends costs them nothing", Run: unreachableData})
 }
 
-// failingGPU has one GPU fall ill under a load that the others can carry.
+// failingGPU makes one GPU fail under a load that the others can sustain.
 func failingGPU(w *World, fault string, backends int, lostMax float64) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
@@ -45,7 +45,7 @@ func failingGPU(w *World, fault string, backends int, lostMax float64) Observati
 			w.StartBackend(i, models)
 		}
 	}
-	rate := 200 * float64(backends-1) // half of what the others carry
+	rate := 200 * float64(backends-1) // half of the others' capacity
 
 	c := w.StartCaller(0, Load{m, rate, 100 * time.Millisecond})
 	from := now()
@@ -58,8 +58,8 @@ func failingGPU(w *World, fault string, backends int, lostMax float64) Observati
 	return o
 }
 
-// failingAtFullLoad compares what n−1 sound GPUs answer alone with what they answer beside one that fails, at a load
-// above what they can carry. The two take turns, for the machine has other work.
+// failingAtFullLoad compares the goodput of n−1 working GPUs alone with their goodput beside a failing one, at a load
+// above their capacity. The two alternate, since the machine has other work.
 func failingAtFullLoad(w *World, n int) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
@@ -70,7 +70,7 @@ func failingAtFullLoad(w *World, n int) Observation {
 		w.StartBackend(i, models)
 	}
 
-	// The load is a fifth more than the sound GPUs carry, so every lost GPU millisecond shows in goodput.
+	// The load is a fifth above the working GPUs' capacity, so every lost GPU millisecond shows in goodput.
 	c := w.StartCaller(0, Load{m, 520 * float64(n-1), 100 * time.Millisecond})
 
 	var alone, beside float64
@@ -79,20 +79,20 @@ func failingAtFullLoad(w *World, n int) Observation {
 		from := now()
 		time.Sleep(3 * time.Second)
 		to := now()
-		// Requests sent last have 100 ms; the rest lets their answers arrive before they are counted.
+		// The last requests have 100 ms; the rest lets their answers arrive before they are counted.
 		time.Sleep(150 * time.Millisecond)
 		return float64(c.between(from, to).Good)
 	}
 	for round := range 2 {
 		alone += measure()
 		sick := w.StartBackend(0, models, "-fault", "0:fail@100")
-		// The log says it once of each sick GPU, so by the end of a round there is one line more.
+		// The scheduler logs it once per failing GPU, so each round adds a line.
 		for end := time.Now().Add(patience); strings.Count(scheduler.log.String(), "GPU is held back") <= round && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 		}
 		beside += measure()
 		sick.kill()
-		// The scheduler forgets the dead backend before the next round measures without it.
+		// Let the scheduler forget the dead backend before the next round measures without it.
 		time.Sleep(time.Second)
 	}
 
@@ -121,14 +121,14 @@ func slowGPU(w *World) Observation {
 	return Observation{Measures: []Measure{atLeast("good % after 4 s", c.between(from, now()).Percent(), 99)}}
 }
 
-// unreachableData cuts one backend off from the frontend; its session with the scheduler stands.
+// unreachableData disconnects one backend from the frontend but not from the scheduler.
 func unreachableData(w *World) Observation {
 	m := light(64)
 	w.StartSchedulers(1)
 	w.addHost(callerHost)
 	w.addHost(backendHost)
 
-	// The cut comes before the backend starts: its data links never stand, whatever the first handshakes do.
+	// Cut before the backend starts, so that its data links never work, whatever the first handshakes do.
 	w.harm(callerHost, backendHost, lan.Harm{Cut: true})
 
 	models := w.Repository("models", m)
@@ -139,7 +139,7 @@ func unreachableData(w *World) Observation {
 	c := w.startCaller(0, Load{m, 250, 100 * time.Millisecond})
 	c.awaitReady()
 
-	// A batch that cannot fetch costs its requests; 2 s are for the scheduler to stop using the backend.
+	// A batch that cannot fetch costs its requests; the scheduler has 2 s to stop using the backend.
 	from := now()
 	time.Sleep(2 * time.Second)
 	settled := now()

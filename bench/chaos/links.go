@@ -10,14 +10,14 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// healthyBar is what a healthy caller keeps beside a sick one, in percent.
+// healthyBar is the percentage of good requests that a healthy caller must keep beside a faulty one.
 const healthyBar = 99
 
-// sickness is what ails one caller's data links.
+// sickness is a fault of one caller's data links.
 type sickness struct {
 	name  string
 	bytes int
-	rate  float64 // of the sick caller
+	rate  float64 // of the faulty caller
 	short bool
 	harm  func(w *World, host int, sick bool)
 }
@@ -35,7 +35,7 @@ func toBackends(h lan.Harm, backends ...int) func(*World, int, bool) {
 	}
 }
 
-// linkExperiments: one caller's data links are sick, and the healthy one must not feel it (finding B).
+// linkExperiments check that a caller with faulty data links does not affect a healthy one (finding B).
 func linkExperiments() []Experiment {
 	// The link dies in one direction only, so one side still hears the other.
 	cutOneWay := func(in bool) func(*World, int, bool) {
@@ -86,7 +86,7 @@ func (s sickness) runSick(w *World) Observation {
 	time.Sleep(6 * time.Second)
 	to := now()
 	s.harm(w, sick.host, false)
-	time.Sleep(4 * time.Second) // a frontend that was suspect again and again is asked every 2 s
+	time.Sleep(4 * time.Second) // a frontend that is repeatedly suspect is asked every 2 s
 	end := now()
 	fallSilent(200*time.Millisecond, sick, healthy)
 
@@ -101,7 +101,7 @@ func (s sickness) runSick(w *World) Observation {
 	return o
 }
 
-// overloadedEnd has a caller with a queue hang, or die.
+// overloadedEnd pauses or kills a caller with queued requests.
 func overloadedEnd(w *World, kill bool) Observation {
 	m := light(64)
 	m.SLO = 500 * time.Millisecond
@@ -116,7 +116,7 @@ func overloadedEnd(w *World, kill bool) Observation {
 	if kill {
 		sick.Kill()
 	} else {
-		// A stopped process answers late by design, which the ledger must not blame on the product.
+		// A paused process answers late by design, which the ledger must not count.
 		w.Ledger.Excuse(sick.number)
 		sick.process.signal(syscall.SIGSTOP)
 	}
@@ -128,14 +128,14 @@ func overloadedEnd(w *World, kill bool) Observation {
 	}
 	fallSilent(time.Second, healthy)
 
-	// Overload takes from both until then; what was queued may take its deadline to go.
+	// Until then the overload affects both callers; queued requests may stay until their deadline.
 	settled := from + int64(500*time.Millisecond)
 	return Observation{Measures: []Measure{
 		atLeast("healthy good % from 0.5 s on", healthy.between(settled, to).Percent(), healthyBar),
 		atLeast("healthy good % at once", healthy.between(from, settled).Percent(), 80)}}
 }
 
-// slowReads: a caller's Infer returns at its deadline however slowly backends get its input (finding C).
+// slowReads checks that a caller's Infer returns at its deadline however slowly backends get its input (finding C).
 func slowReads(rate int) Experiment {
 	return Experiment{Name: fmt.Sprintf("infer-8MiB-at-%dMBps", rate/1_000_000), Packets: true, Promise: "Infer returns at its deadline plus grace, whatever a reader does",
 		Run: func(w *World) Observation {
@@ -147,7 +147,7 @@ func slowReads(rate int) Experiment {
 			caller := w.StartCaller(0, Load{m, 2, 500 * time.Millisecond})
 			time.Sleep(time.Second)
 
-			// The input of 8 MiB cannot cross at this rate within 500 ms; then nothing crosses at all.
+			// The input of 8 MiB cannot cross at this rate within 500 ms; afterwards nothing crosses at all.
 			w.harm(caller.host, backendHost, lan.Harm{Rate: rate})
 			time.Sleep(4 * time.Second)
 			w.harm(caller.host, backendHost, lan.Harm{Cut: true})
@@ -158,7 +158,7 @@ func slowReads(rate int) Experiment {
 			time.Sleep(3 * time.Second)
 			fallSilent(time.Second, caller)
 
-			// The first second after healing belongs to the links' own recovery.
+			// The first second after the repair belongs to the links' own recovery.
 			return Observation{Measures: []Measure{atLeast("good after healing %", caller.between(healed+int64(time.Second), now()).Percent(), 80)}}
 		}}
 }

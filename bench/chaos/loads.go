@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// loadExperiments: more comes than can be served, or the network is bad for all.
+// loadExperiments offer more than can be served, or harm the network for all.
 func loadExperiments() []Experiment {
 	everywhere := func(h lan.Harm, budget time.Duration, bar float64) func(*World) Observation {
 		return func(w *World) Observation { return badNetwork(w, h, budget, bar) }
@@ -31,15 +31,15 @@ func nothingWrong(w *World) Observation {
 	c := w.StartCaller(0, Load{m, 300, 100 * time.Millisecond})
 	time.Sleep(time.Second)
 
-	// The first second is left out: links form and batch sizes settle in it.
+	// Leave out the first second: links form and batch sizes settle in it.
 	from := now()
 	time.Sleep(4 * time.Second)
 	fallSilent(200*time.Millisecond, c)
 	return Observation{Measures: []Measure{atLeast("good %", c.between(from, now()).Percent(), 99)}}
 }
 
-// overload compares what one GPU answers at five times what it carries (16 in 37 ms are 432 a second) with what it
-// answers at a little more than that. The two take turns, for the machine has other work.
+// overload compares the goodput of one GPU at five times its capacity (16 in 37 ms are 432 per second) with that at
+// slightly more than its capacity. The two alternate, since the machine has other work.
 func overload(w *World) Observation {
 	const capacity = 432
 
@@ -54,7 +54,7 @@ func overload(w *World) Observation {
 		from := now()
 		time.Sleep(3 * time.Second)
 		to := now()
-		// A request has 200 ms; those sent last must have ended before they are counted.
+		// A request has 200 ms; the last ones must have ended before they are counted.
 		time.Sleep(250 * time.Millisecond)
 		return float64(c.between(from, to).Good)
 	}
@@ -77,7 +77,7 @@ func burst(w *World) Observation {
 	c := w.StartCaller(0, Load{m, 100, time.Second})
 	time.Sleep(time.Second)
 
-	// With 1 s of budget some requests of the burst are served and the rest are dropped, each with an answer.
+	// With 1 s of budget, some requests of the burst are served and the rest are dropped, each with an answer.
 	c.Burst(20000)
 	time.Sleep(2500 * time.Millisecond)
 
@@ -95,14 +95,14 @@ func badNetwork(w *World, h lan.Harm, budget time.Duration, bar float64) Observa
 	c := w.StartCaller(0, Load{m, 200, budget})
 	time.Sleep(time.Second)
 
-	// Every pair of hosts is harmed, so no way around the bad network exists.
+	// Harm every pair of hosts, so that no way around the bad network exists.
 	hosts := []int{schedulerHost, backendHost, backendHost + 1, c.host}
 	for i, a := range hosts {
 		for _, b := range hosts[i+1:] {
 			w.harm(a, b, h)
 		}
 	}
-	time.Sleep(1500 * time.Millisecond) // the scheduler learns of it
+	time.Sleep(1500 * time.Millisecond) // time for the scheduler to notice
 
 	from := now()
 	time.Sleep(5 * time.Second)

@@ -13,14 +13,14 @@ import (
 type Model struct {
 	Name     string
 	Bytes    int           // of an input
-	PerItem  time.Duration // of a batch's ℓ(b) = PerItem·b + Fixed
+	PerItem  time.Duration // ℓ(b) = PerItem·b + Fixed
 	Fixed    time.Duration
 	BatchMax int
 	SLO      time.Duration
 	Versions []int // empty: 1
 }
 
-// light is a model of which one GPU carries some 430 requests a second with 100 ms: 16 in 37 ms.
+// light is a model of which one GPU sustains some 430 requests per second with 100 ms: 16 in 37 ms.
 func light(bytes int) Model {
 	return Model{Name: fmt.Sprint("light", bytes), Bytes: bytes, PerItem: 2 * time.Millisecond, Fixed: 5 * time.Millisecond, BatchMax: 16, SLO: 100 * time.Millisecond}
 }

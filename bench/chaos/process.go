@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// process is one part of a deployment that runs.
+// process is one running part of a deployment.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
@@ -23,7 +23,7 @@ type process struct {
 	ended chan struct{} // closed when it has ended
 }
 
-// textLog keeps what a process says, up to a bound. It may be used by any goroutine.
+// textLog keeps a process's output, up to a limit. It is safe for concurrent use.
 type textLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -37,7 +37,7 @@ func (l *textLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// A process that writes without end must not take the accountant's memory with it.
+	// Endless output must not exhaust the memory.
 	if l.text.Len() > logMax {
 		l.over += len(b)
 		return len(b), nil
@@ -51,11 +51,11 @@ func (l *textLog) String() string {
 	return l.text.String()
 }
 
-// startProcess runs a command line. Stdout goes to out, stderr to the process's log; both end with it.
+// startProcess runs a command line. Stdout goes to out, stderr to the process's log; both end with the process.
 func startProcess(name string, args []string, out io.Writer) (*process, error) {
 	p := &process{name: name, cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, &p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // none outlives an experiment
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no process outlives an experiment
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -65,22 +65,22 @@ func startProcess(name string, args []string, out io.Writer) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // how it ended is in ProcessState
+		_ = p.cmd.Wait() // ProcessState tells how it ended
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// signal sends a signal; one that has ended gets none.
+// signal sends a signal; an ended process gets none.
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// kill ends the process as a crash does, and waits.
+// kill kills the process, as a crash does, and waits.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.ended
 }
 
-// stop asks the process to end, and kills it if it has not after a while.
+// stop asks the process to end, and kills it if it does not in time.
 func (p *process) stop(patience time.Duration) error {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -92,7 +92,7 @@ func (p *process) stop(patience time.Duration) error {
 	}
 }
 
-// running tells whether the process lives.
+// running reports whether the process is alive.
 func (p *process) running() bool {
 	select {
 	case <-p.ended:

@@ -13,7 +13,7 @@ import (
 // WriteJSON writes one result as a line.
 func WriteJSON(w io.Writer, r Result) error { return json.NewEncoder(w).Encode(r) }
 
-// WriteTable writes all results, and under them what each measured.
+// WriteTable writes all results, and the measures of each below it.
 func WriteTable(w io.Writer, all []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "experiment\trepeats\tsent\tgood\tunaccounted\twrong\tlate max\trecover p99\tmeasures (median, bar)\tverdict")

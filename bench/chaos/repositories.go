@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// repositoryExperiments: repositories differ, are broken, or lie on a full disk (finding E).
+// repositoryExperiments have repositories that differ, are broken, or lie on a full disk (finding E).
 func repositoryExperiments() []Experiment {
 	return []Experiment{
 		{Name: "upgrade-one-by-one", Promise: "a rolling upgrade keeps all capacity", Run: upgrade},
@@ -21,13 +21,13 @@ func repositoryExperiments() []Experiment {
 	}
 }
 
-// upgrade restarts four backends one by one with a new version of a model that nobody asks for, at half load.
+// upgrade restarts four backends one by one with a new version of an unrequested model, at half load.
 func upgrade(w *World) Observation {
 	m := light(64)
 	other := light(128)
 	before := w.Repository("before", m, other)
 
-	// The new version changes the repository's model list, not the model that is asked for.
+	// The new version changes the repository's list of models, not the requested model.
 	other.Versions = []int{1, 2}
 	after := w.Repository("after", m, other)
 
@@ -43,7 +43,7 @@ func upgrade(w *World) Observation {
 		all[i] = w.StartBackend(i, after)
 		time.Sleep(700 * time.Millisecond)
 
-		// Metrics describe a cluster of two versions here, which must not break the page.
+		// The cluster has two versions now, which must not break the metrics page.
 		if status, _, err := w.get(schedulerHost, metricsPort, "/metrics"); status != 200 || err != nil {
 			failed++
 		}
@@ -66,7 +66,7 @@ func brokenModel(w *World) Observation {
 	c := w.StartCaller(0, Load{m, 500, 100 * time.Millisecond})
 	time.Sleep(time.Second)
 
-	// The healthy host keeps serving; the other comes back with the broken repository.
+	// The healthy host keeps serving; the other one restarts with the broken repository.
 	check(all[0].stop(patience))
 	all[0] = w.StartBackend(0, broken)
 	time.Sleep(time.Second)
@@ -102,7 +102,7 @@ func sameNames(w *World) Observation {
 	return Observation{Measures: []Measure{atLeast("good %", c.between(0, now()-int64(200*time.Millisecond)).Percent(), 98), atMost("status of /metrics", float64(status), 200)}}
 }
 
-// fullDisk fills the disk that a repository lies on, and starts a backend from there.
+// fullDisk fills a repository's disk, and starts a backend from it.
 func fullDisk(w *World) Observation {
 	m := light(64)
 	dir := filepath.Join(w.dir, "disk")
@@ -121,7 +121,7 @@ func fullDisk(w *World) Observation {
 	for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
 	}
 
-	// The backend has to start again although nothing can be written beside its models.
+	// The backend must restart although nothing can be written beside its models.
 	check(backend.stop(patience))
 	w.StartBackend(0, models)
 	from := now()

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// restartExperiments: parts die, hang and come back.
+// restartExperiments kill, pause and restart parts.
 func restartExperiments() []Experiment {
 	return []Experiment{
 		{Name: "frontend-restarts-unheard", Short: true, Packets: true, Promise: "no answer reaches another process than asked", Run: restartUnheard},
@@ -23,9 +23,9 @@ func restartExperiments() []Experiment {
 	}
 }
 
-// restartUnheard: a host loses power and another process starts on its address, four times (finding A).
+// restartUnheard cuts a host's power and starts another process on its address, four times (finding A).
 func restartUnheard(w *World) Observation {
-	// A batch takes 400 ms or more, so that results are under way whenever the host dies.
+	// A batch takes 400 ms or more, so that results are always under way when the host dies.
 	m := Model{Name: "long", Bytes: 64, PerItem: time.Millisecond, Fixed: 400 * time.Millisecond, BatchMax: 16, SLO: 3 * time.Second}
 	w.StartSchedulers(1)
 	w.StartBackends(1, w.Repository("models", m))
@@ -37,7 +37,7 @@ func restartUnheard(w *World) Observation {
 	for range 4 {
 		time.Sleep(time.Duration(600+w.Random.IntN(400)) * time.Millisecond)
 
-		// Both links are cut before the kill: the peers hear neither a FIN nor a reset, as in a power cut.
+		// Cut both links before the kill: as in a power cut, the peers receive neither a FIN nor a reset.
 		w.harm(c.host, schedulerHost, lan.Harm{Cut: true})
 		w.harm(c.host, backendHost, lan.Harm{Cut: true})
 		c.Kill()
@@ -58,7 +58,7 @@ func restartUnheard(w *World) Observation {
 	return o
 }
 
-// killBackends kills one of two backends, which comes back after 1 s, again and again.
+// killBackends repeatedly kills one of two backends, which returns after 1 s.
 func killBackends(w *World, kills int) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
@@ -83,7 +83,7 @@ func killBackends(w *World, kills int) Observation {
 	return o
 }
 
-// replace ends a part by a signal and starts it again after a while.
+// replace ends a part by a signal and restarts it after a while.
 func (w *World) replace(all []*process, i int, how syscall.Signal, away time.Duration, start func() *process) {
 	if how == syscall.SIGKILL {
 		all[i].kill()
@@ -123,7 +123,7 @@ func pauseBackend(w *World) Observation {
 	time.Sleep(time.Second)
 	from := now()
 
-	// The kernel keeps a stopped process's connections open, so only silence tells that it hangs.
+	// The kernel keeps a stopped process's connections open, so only silence shows that it hangs.
 	all[0].signal(syscall.SIGSTOP)
 	time.Sleep(4 * time.Second)
 	all[0].signal(syscall.SIGCONT)
@@ -149,7 +149,7 @@ func killFrontends(w *World) Observation {
 		c.awaitReady()
 		time.Sleep(time.Duration(200+w.Random.IntN(200)) * time.Millisecond)
 
-		// The burst leaves requests queued that nobody waits for any more.
+		// The burst leaves queued requests that no caller waits for.
 		c.Burst(20)
 		c.Kill()
 	}
@@ -175,7 +175,7 @@ func pauseFrontend(w *World) Observation {
 	return Observation{Measures: []Measure{atLeast("steady good %", steady.between(from, to).Percent(), healthyBar)}}
 }
 
-// powerCut kills every part but the caller, and starts them again in an order of the seed's.
+// powerCut kills every part except the caller, and restarts them in an order drawn from the seed.
 func powerCut(w *World) Observation {
 	m := light(64)
 	models := w.Repository("models", m)

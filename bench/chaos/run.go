@@ -12,25 +12,25 @@ import (
 	"downbeat.dev/bench/chaos/account"
 )
 
-// Options say what to run.
+// Options are the options of a run.
 type Options struct {
 	Binary   string         // bin/downbeat
-	Caller   []string       // the command line of a caller's process; its configuration follows
+	Caller   []string       // command line of a caller's process, without its configuration
 	Only     *regexp.Regexp // names of experiments; nil: all, or those of the short form
 	Short    bool
 	Repeats  int
 	Seed     uint64
-	Limit    time.Duration // no experiment begins after it; 0: none
-	Loopback bool          // no hosts of their own; Run sets it where there can be none
+	Limit    time.Duration // start no experiment after it; 0: none
+	Loopback bool          // no separate hosts; Run sets it if there cannot be any
 	Progress io.Writer     // nil: none
-	Logs     string        // directory for the logs of all processes; empty: they are not kept
+	Logs     string        // directory for the logs of all processes; empty: discard them
 }
 
-// lateSlack is how much later than grace a request may end where timers of this machine are exact; beside it, what
-// the caller's own timers were late, and twice that for the goroutines behind.
+// lateSlack is how much later than the grace a request may end if this machine's timers are exact. The delay of the
+// caller's own timers is added, plus twice that for the goroutines behind them.
 const lateSlack = 50 * time.Millisecond
 
-// Result is what the trials of one experiment say together. Times are milliseconds.
+// Result is the combined result of one experiment's trials. Times are milliseconds.
 type Result struct {
 	Experiment  string         `json:"experiment"`
 	Promise     string         `json:"promise"`
@@ -41,13 +41,13 @@ type Result struct {
 	Unaccounted int            `json:"unaccounted"`
 	Wrong       int            `json:"wrong"`
 	LateMax     float64        `json:"late_max_ms"`
-	NoiseMax    float64        `json:"noise_max_ms"` // how late the callers' own timers were
+	NoiseMax    float64        `json:"noise_max_ms"` // delay of the callers' own timers
 	Recover     *float64       `json:"recover_p99_ms"`
 	Measures    []Sample       `json:"measures"`
 	Reasons     map[string]int `json:"reasons"`
-	Missed      []string       `json:"missed"` // bars
+	Missed      []string       `json:"missed"` // missed bars
 	Skipped     string         `json:"skipped,omitempty"`
-	Broken      string         `json:"broken,omitempty"` // what kept a trial from being one
+	Broken      string         `json:"broken,omitempty"` // error that kept a trial from running
 }
 
 // Sample is a measure over all trials.
@@ -59,10 +59,9 @@ type Sample struct {
 	AtMost bool      `json:"at_most"`
 }
 
-// Run runs the experiments that o names, one after another, and tells each result as it is there.
+// Run runs the experiments that o selects, one after another, and calls tell with each result.
 func Run(ctx context.Context, o Options, tell func(Result)) error {
-	// Experiments that harm packets need network namespaces; where there are none, they are skipped with this
-	// reason.
+	// Experiments that harm packets need network namespaces; without them they are skipped with this reason.
 	why := usable()
 	o.Loopback = o.Loopback || why != nil
 
@@ -88,14 +87,14 @@ func Run(ctx context.Context, o Options, tell func(Result)) error {
 		tell(r)
 	}
 
-	// A misspelled name would otherwise pass as a run without failures.
+	// Otherwise a misspelled name would pass as a run without failures.
 	if !some {
 		return fmt.Errorf("no experiment is called %v", o.Only)
 	}
 	return nil
 }
 
-// runTrials runs the trials of one experiment and sums them up.
+// runTrials runs the trials of one experiment and combines them.
 func (r *Result) runTrials(ctx context.Context, e Experiment, o Options) {
 	var trials []Trial
 	for i := range o.Repeats {
@@ -115,7 +114,7 @@ func (r *Result) runTrials(ctx context.Context, e Experiment, o Options) {
 	r.addUp(trials)
 }
 
-// addUp judges: what may never be counts in every trial, measures by their median.
+// addUp judges the trials: violations of safety count in every trial, measures by their median.
 func (r *Result) addUp(trials []Trial) {
 	var recoveries []time.Duration
 
@@ -127,7 +126,7 @@ func (r *Result) addUp(trials []Trial) {
 		for reason, n := range s.Reasons {
 			r.Reasons[reason] += n
 		}
-		// Timers that were late here delay a request and the goroutines behind it: see lateSlack.
+		// Late timers on this machine delay a request and the goroutines behind it: see lateSlack.
 		if s.LateMax > account.Grace+lateSlack+3*s.NoiseMax {
 			r.Missed = append(r.Missed, fmt.Sprintf("ended %v after its deadline, timers were %v late", s.LateMax, s.NoiseMax))
 		}
@@ -149,7 +148,7 @@ func (r *Result) addUp(trials []Trial) {
 	if r.Wrong > 0 {
 		r.Missed = append(r.Missed, fmt.Sprintf("%d wrong", r.Wrong))
 	}
-	// Performance is judged by the median, since single trials share the machine with other work.
+	// Judge performance by the median, since single trials share the machine with other work.
 	for i := range r.Measures {
 		m := &r.Measures[i]
 		m.Median = percentile(append([]float64(nil), m.Values...), 50)
@@ -164,5 +163,5 @@ func (r *Result) addUp(trials []Trial) {
 	}
 }
 
-// Passed tells whether every bar was kept.
+// Passed reports whether every bar was met.
 func (r Result) Passed() bool { return len(r.Missed) == 0 && r.Broken == "" }

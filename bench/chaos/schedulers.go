@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// schedulerExperiments: the scheduler dies, hangs, is cut off, or hands over to one that stands by.
+// schedulerExperiments kill, pause or disconnect the scheduler, or make it hand over to a standby.
 func schedulerExperiments() []Experiment {
 	return []Experiment{
 		{Name: "scheduler-terminated", Promise: "SIGTERM of the scheduler loses nothing that has budget left", Run: func(w *World) Observation { return restartScheduler(w, syscall.SIGTERM) }},
@@ -32,13 +32,13 @@ func schedulerExperiments() []Experiment {
 	}
 }
 
-// restartScheduler ends the scheduler eight times; it is away for 0.2 s each time (finding G).
+// restartScheduler ends the scheduler eight times; each time it is down for 0.2 s (finding G).
 func restartScheduler(w *World, how syscall.Signal) Observation {
 	m := light(64)
 	all := w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
 
-	// Budgets of 3 s outlast every absence of 0.2 s, so nothing may be lost.
+	// Budgets of 3 s outlast every absence of 0.2 s, so no request may be lost.
 	c := w.StartCaller(0, Load{m, 200, 3 * time.Second})
 
 	first := now()
@@ -65,7 +65,7 @@ func pauseScheduler(w *World) Observation {
 	time.Sleep(4500 * time.Millisecond)
 	scheduler.signal(syscall.SIGCONT)
 
-	// The clock starts with the scheduler's return: what it missed meanwhile is its own absence.
+	// Count from the scheduler's return: requests missed before that are due to its absence.
 	from := now()
 	time.Sleep(2500 * time.Millisecond)
 	fallSilent(200*time.Millisecond, c)
@@ -73,13 +73,13 @@ func pauseScheduler(w *World) Observation {
 	var o Observation
 	back := o.recovered(c, from)
 
-	// The scheduler must not take its own pause for the backends' silence.
+	// The scheduler must not count its own pause as the backends' silence.
 	blamed := strings.Count(scheduler.log.String(), "not reported done in time")
 	o.Measures = []Measure{atMost("backends blamed", float64(blamed), 0), atMost("back, ms", toMilliseconds(back), 1000)}
 	return o
 }
 
-// schedulerGone counts requests that ended without the outage as their cause (finding I).
+// schedulerGone counts requests whose end does not name the outage as the cause (finding I).
 func schedulerGone(w *World) Observation {
 	m := light(64)
 	scheduler := w.StartSchedulers(1)[0]
@@ -102,7 +102,7 @@ func schedulerGone(w *World) Observation {
 	return Observation{Measures: []Measure{atMost("without the cause", float64(silent), 0)}}
 }
 
-// cutScheduler cuts a host off from the scheduler for 4 s (finding J).
+// cutScheduler disconnects a host from the scheduler for 4 s (finding J).
 func cutScheduler(w *World, host int) Observation {
 	m := light(64)
 
@@ -128,7 +128,7 @@ func cutScheduler(w *World, host int) Observation {
 	return o
 }
 
-// thunder has twelve callers come back at the same moment.
+// thunder makes twelve callers reconnect at the same time.
 func thunder(w *World) Observation {
 	m := light(64)
 	all := w.StartSchedulers(1)
@@ -139,7 +139,7 @@ func thunder(w *World) Observation {
 	}
 	time.Sleep(500 * time.Millisecond)
 
-	// Every caller loses its session at the same instant and dials again.
+	// Every caller loses its session at the same time and dials again.
 	all[0].kill()
 	time.Sleep(300 * time.Millisecond)
 	w.StartScheduler(0)
@@ -155,9 +155,9 @@ func thunder(w *World) Observation {
 	return o
 }
 
-// leader is the scheduler that has said last that it leads; -1: none.
+// leader returns the scheduler that logged the highest epoch; -1: none.
 func leader(all []*process) int {
-	// Epochs only grow, so of all that once led, the highest epoch leads now.
+	// Epochs only grow, so the scheduler with the highest epoch leads now.
 	found, highest := -1, 0
 	for i, p := range all {
 		if epoch := lastEpoch(p.log.String()); epoch > highest {
@@ -169,7 +169,7 @@ func leader(all []*process) int {
 
 var leads = regexp.MustCompile(`this scheduler leads".* epoch=(\d+)`)
 
-// lastEpoch is that in which a scheduler has said last that it leads; 0: it never did.
+// lastEpoch returns the latest epoch in which a scheduler logged that it leads; 0: it never did.
 func lastEpoch(log string) int {
 	all := leads.FindAllStringSubmatch(log, -1)
 	if len(all) == 0 {
@@ -189,8 +189,8 @@ func awaitLeader(all []*process, not int) int {
 	return -1
 }
 
-// startCluster is three schedulers, two backends, and two callers: one whose budgets outlast a change, one that
-// shows when goodput is back.
+// startCluster starts three schedulers, two backends and two callers: one whose budgets outlast a change of leader,
+// and one that shows when goodput recovers.
 func startCluster(w *World) (all []*process, lasting, quick *Caller) {
 	m := light(64)
 	all = w.StartSchedulers(3)
@@ -203,7 +203,7 @@ func startCluster(w *World) (all []*process, lasting, quick *Caller) {
 	return all, lasting, quick
 }
 
-// endLeaders kills, ends or stops the leader, again and again.
+// endLeaders repeatedly kills, ends or stops the leader.
 func endLeaders(w *World, how syscall.Signal, times int) Observation {
 	all, lasting, quick := startCluster(w)
 
@@ -219,7 +219,7 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 		// The new leader needs some requests to decide about before the old one returns.
 		time.Sleep(500 * time.Millisecond)
 		if how == syscall.SIGSTOP {
-			// The old leader wakes in an epoch that is over, and must stand by.
+			// The old leader resumes in an epoch that is over, and must stand by.
 			time.Sleep(2 * time.Second)
 			all[old].signal(syscall.SIGCONT)
 			time.Sleep(500 * time.Millisecond)
@@ -235,17 +235,17 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 		o.recovered(quick, at)
 	}
 
-	// A leader that dies closes its connections, which peers see at once.
+	// A dying leader closes its connections, which peers notice at once.
 	bar := 100.0
 	if how == syscall.SIGSTOP {
-		bar = 800 // silence is seen after 500 ms
+		bar = 800 // silence is noticed after 500 ms
 	}
 	o.Measures = []Measure{atMost("lost of those that outlast it", o.countLost(lasting, 0), 0),
 		atMost("slowest back, ms", toMilliseconds(slices.Max(o.Recoveries)), bar)}
 	return o
 }
 
-// cutLeaderOff cuts the leader off from backends and callers.
+// cutLeaderOff disconnects the leader from backends and callers.
 func cutLeaderOff(w *World) Observation {
 	return cutLeader(w, func(leader int, h lan.Harm) {
 		for _, host := range []int{backendHost, backendHost + 1, callerHost, callerHost + 1} {
@@ -254,7 +254,8 @@ func cutLeaderOff(w *World) Observation {
 	})
 }
 
-// deafenLeader has nothing arrive at the leader of what backends send. It gives them up and has none then, before they know.
+// deafenLeader drops all messages from backends to the leader. The leader gives the backends up and has none, before
+// they notice.
 func deafenLeader(w *World) Observation {
 	return cutLeader(w, func(leader int, h lan.Harm) {
 		for _, host := range []int{backendHost, backendHost + 1} {
@@ -263,14 +264,14 @@ func deafenLeader(w *World) Observation {
 	})
 }
 
-// cutLeader harms the leader's ways with its peers, not with where the leader is elected.
+// cutLeader harms the leader's ways to its peers, but not to the election's record.
 func cutLeader(w *World, harm func(leader int, h lan.Harm)) Observation {
 	all, lasting, quick := startCluster(w)
 	old := leader(all)
 	from := now()
 
-	// The old leader still reaches the election's record. It is succeeded because most GPUs tell that they
-	// have lost it.
+	// The old leader still reaches the election's record. It is replaced because most GPUs report that they have lost
+	// it.
 	harm(schedulerHost+old, lan.Harm{Cut: true})
 	awaitLeader(all, old)
 	time.Sleep(2 * time.Second)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// soakExperiments: faults again and again, and nothing may grow. The shorter ones are parts of the last.
+// soakExperiments inject faults repeatedly; no resource may grow. The shorter ones are parts of the last.
 func soakExperiments() []Experiment {
 	return []Experiment{
 		{Name: "soak-30s", Promise: "memory, descriptors and goroutines are flat", Run: func(w *World) Observation { return soak(w, 30*time.Second) }},
@@ -21,12 +21,12 @@ func soakExperiments() []Experiment {
 	}
 }
 
-// usage is what one process takes.
+// usage is one process's use of resources.
 type usage struct{ memory, descriptors, goroutines float64 } // memory in MiB
 
 var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)
 
-// sampleUsage reads what a part takes; goroutines come from its metrics.
+// sampleUsage reads a part's usage; the number of goroutines comes from its metrics.
 func (w *World) sampleUsage(p *process, host int) usage {
 	var u usage
 	pid := p.cmd.Process.Pid
@@ -47,8 +47,8 @@ func (w *World) sampleUsage(p *process, host int) usage {
 	return u
 }
 
-// soak harms a deployment every second or so. The scheduler and backend 0 are never killed, so they show what the
-// others' ends leave behind: both are sampled after a warm-up and at the end, when all is as it was then.
+// soak injects a fault about every second. The scheduler and backend 0 are never killed, so they show what the
+// others' ends leave behind: both are sampled after a warm-up and at the end, in the same state of the deployment.
 func soak(w *World, span time.Duration) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
@@ -65,7 +65,7 @@ func soak(w *World, span time.Duration) Observation {
 		}
 	}
 
-	// What is filled once (pools, caches) is filled before the first sample.
+	// Let pools and caches fill before the first sample.
 	start := time.Now()
 	until(start.Add(max(span/4, 8*time.Second)))
 	time.Sleep(1500 * time.Millisecond)
@@ -86,9 +86,9 @@ func soak(w *World, span time.Duration) Observation {
 	return o
 }
 
-// soakFault does one harm that the seed draws.
+// soakFault injects one fault drawn from the seed.
 func (w *World) soakFault(backends []*process, models string, m Model, steady *Caller) {
-	// Backend 0 stays alive: it is the one whose usage is compared.
+	// Backend 0 stays alive: its usage is compared.
 	i := 1 + w.Random.IntN(len(backends)-1)
 
 	switch w.Random.IntN(4) {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strangerExperiments: connections that hold no token (finding F).
+// strangerExperiments open connections without a token (finding F).
 func strangerExperiments() []Experiment {
 	return []Experiment{
 		{Name: "strangers-on-the-data-port", Promise: "silent connections keep no backend from a frontend", Run: silentData},
@@ -24,7 +24,7 @@ func strangerExperiments() []Experiment {
 	}
 }
 
-// crowd is connections that are held open. Those that are closed come back if it is told so.
+// crowd is a set of connections that are held open, and reopened after a close if they are stubborn.
 type crowd struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -33,7 +33,7 @@ type crowd struct {
 	address string
 }
 
-// startCrowd holds n connections to an address; says is what each says first. Stubborn ones come back.
+// startCrowd holds n connections to an address. says returns the first bytes of each. Stubborn ones reconnect.
 func startCrowd(address string, n int, stubborn bool, says func() []byte) *crowd {
 	c := &crowd{stop: make(chan struct{}), address: address}
 	for range n {
@@ -50,7 +50,7 @@ func startCrowd(address string, n int, stubborn bool, says func() []byte) *crowd
 	return c
 }
 
-// holdConnection is one connection, until the other end or the crowd ends it.
+// holdConnection holds one connection until the other end or the crowd closes it.
 func (c *crowd) holdConnection(says []byte) {
 	s, err := net.DialTimeout("tcp", c.address, 5*time.Second)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *crowd) holdConnection(says []byte) {
 
 	_, _ = s.Write(says) // it may be closed already
 
-	// A read blocks for good where the other end keeps the connection; only Close ends it.
+	// A read blocks until the other end or Close closes the connection.
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -88,16 +88,16 @@ func (c *crowd) endCrowd() {
 
 func silence() []byte { return nil }
 
-// raiseDescriptors lets this process hold a crowd.
+// raiseDescriptors raises this process's limit of descriptors.
 func raiseDescriptors() {
-	// The default soft limit of 1,024 descriptors is too small for a crowd; root may go up to the hard one.
+	// The default soft limit of 1,024 descriptors is too small for a crowd; root may raise it to the hard limit.
 	var limit unix.Rlimit
 	check(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	limit.Cur = limit.Max
 	check(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 }
 
-// silentData has a backend come back while 300 strangers hold the frontend's data port and come back, too.
+// silentData restarts a backend while 300 reconnecting strangers hold the frontend's data port.
 func silentData(w *World) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
@@ -138,14 +138,14 @@ func silentEverywhere(w *World) Observation {
 		mobs = append(mobs, startCrowd(a, 1000, false, silence))
 		time.Sleep(500 * time.Millisecond)
 	}
-	from := now() // the storm of handshakes is this machine's affair
+	from := now() // the load of the handshakes themselves does not count
 	time.Sleep(12 * time.Second)
 
 	fallSilent(200*time.Millisecond, c)
 	var o Observation
 	o.Measures = []Measure{atLeast("good %", c.between(from, now()).Percent(), 98)}
 
-	// A port closes whoever says nothing; a crowd that still stands shows a missing limit.
+	// A port closes silent connections; a crowd that is still there shows a missing limit.
 	for i, mob := range mobs {
 		o.Measures = append(o.Measures, atMost([]string{"session", "backend", "frontend", "REST", "gRPC"}[i]+" still open", float64(mob.open.Load()), 0))
 		mob.endCrowd()
@@ -193,11 +193,11 @@ func fewDescriptors(w *World) Observation {
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	mob := startCrowd(w.lists[0], 200, true, silence)
 
-	// The crowd takes every descriptor that the scheduler has left; sessions that stand must not suffer.
+	// The crowd takes all free descriptors of the scheduler; existing sessions must not suffer.
 	from := now()
 	time.Sleep(3 * time.Second)
 
-	// A backend that starts now has to wait until the crowd goes.
+	// A backend that starts now must wait until the crowd goes.
 	w.addHost(backendHost + 2)
 	late := w.startBackend(2, models)
 	time.Sleep(2 * time.Second)
@@ -209,7 +209,7 @@ func fewDescriptors(w *World) Observation {
 	return Observation{Measures: []Measure{atLeast("good %", c.between(from, now()).Percent(), 98), atMost("lines in the scheduler's log", float64(said), 60)}}
 }
 
-// gatewayHost is where the gateway is.
+// gatewayHost is the gateway's host.
 const gatewayHost = 60
 
 func (w *World) startGateway() *process {
@@ -228,5 +228,5 @@ func (w *World) startGateway() *process {
 	}
 }
 
-// port is an address of a host's.
+// port returns the address of a port on a host.
 func (w *World) port(host int, port string) string { return net.JoinHostPort(w.address(host), port) }

@@ -19,9 +19,9 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// Hosts of a world. Backends and callers are numbered from theirs on.
+// Hosts of a world. The numbers of backends and callers start at theirs.
 const (
-	hereHost      = 1 // this process: strangers, and whoever reads metrics
+	hereHost      = 1 // this process: strangers, and readers of metrics
 	schedulerHost = 2
 	backendHost   = 10
 	callerHost    = 20
@@ -42,8 +42,8 @@ const secret = "a secret of the parts of one trial"
 // patience is how long a part may take to start or to end.
 const patience = time.Minute
 
-// World is one deployment on hosts of its own, and the ledger of its callers' requests. Its methods end the trial
-// with a panic that runTrial catches where something cannot be done at all.
+// World is one deployment on separate hosts, and the ledger of its callers' requests. If a step is impossible, its
+// methods end the trial with a panic that runTrial catches.
 type World struct {
 	Ledger *account.Ledger
 	Random *rand.Rand // of the trial's seed
@@ -51,17 +51,17 @@ type World struct {
 	binary string
 	caller []string // command line of a caller's process
 	dir    string
-	logs   string // where logs go; empty: nowhere
+	logs   string // directory of logs; empty: none
 	seed   uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	parts   []*process
 	callers []*Caller
 	lists   []string // addresses of schedulers
 	reading sync.WaitGroup
 }
 
-// failure is what cannot be done; it is no verdict on the product.
+// failure is a step that is impossible on this machine; it is no verdict on the product.
 type failure struct{ err error }
 
 func check(err error) {
@@ -70,7 +70,7 @@ func check(err error) {
 	}
 }
 
-// newWorld makes an empty world. Without packets all parts share loopback.
+// newWorld creates an empty world. Without packets all parts share loopback.
 func newWorld(o Options, seed uint64, packets bool) (*World, error) {
 	dir, err := os.MkdirTemp("", "chaos")
 	if err != nil {
@@ -90,7 +90,7 @@ func newWorld(o Options, seed uint64, packets bool) (*World, error) {
 
 func (w *World) tokenFile() string { return filepath.Join(w.dir, "token") }
 
-// address is the host's.
+// address returns a host's address.
 func (w *World) address(host int) string {
 	if w.lan == nil {
 		return fmt.Sprint("127.0.0.", host)
@@ -98,14 +98,14 @@ func (w *World) address(host int) string {
 	return w.lan.Address(host)
 }
 
-// addHost puts a host on the network; on loopback it is there.
+// addHost adds a host to the network; on loopback it does nothing.
 func (w *World) addHost(host int) {
 	if w.lan != nil {
 		check(w.lan.Add(host))
 	}
 }
 
-// command is the command line that runs args on a host.
+// command returns the command line that runs args on a host.
 func (w *World) command(host int, args ...string) []string {
 	if w.lan == nil {
 		return args
@@ -113,7 +113,7 @@ func (w *World) command(host int, args ...string) []string {
 	return w.lan.Command(host, args...)
 }
 
-// schedulers is what parts are told.
+// schedulers returns the list of schedulers for the parts' flags.
 func (w *World) schedulers() string { return strings.Join(w.lists, ",") }
 
 // startPart runs bin/downbeat on a host.
@@ -121,11 +121,11 @@ func (w *World) startPart(host int, name string, args ...string) *process {
 	return w.startLimited(host, 0, name, args...)
 }
 
-// startLimited is startPart with a bound on descriptors; 0: the host's.
+// startLimited is startPart with a limit of descriptors; 0: the host's.
 func (w *World) startLimited(host, descriptors int, name string, args ...string) *process {
 	args = append([]string{w.binary}, append(args, "-token-file", w.tokenFile())...)
 	if descriptors > 0 {
-		// A shell sets the bound: os/exec has no setting for a child's limits.
+		// A shell sets the limit: os/exec has no setting for a child's limits.
 		args = append([]string{"bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, descriptors), "bash"}, args...)
 	}
 	p, err := startProcess(name, w.command(host, args...), io.Discard)
@@ -137,10 +137,10 @@ func (w *World) startLimited(host, descriptors int, name string, args ...string)
 	return p
 }
 
-// StartSchedulers starts n schedulers on hosts of their own; more than one elect a leader through a file.
+// StartSchedulers starts n schedulers, each on its own host. More than one elect a leader through a file.
 func (w *World) StartSchedulers(n int) []*process {
 	for i := range n {
-		// Every part is told all addresses, so they are complete before the first one starts.
+		// Every part gets all addresses, so complete them before the first start.
 		w.addHost(schedulerHost + i)
 		w.lists = append(w.lists, net.JoinHostPort(w.address(schedulerHost+i), sessionPort))
 	}
@@ -151,11 +151,11 @@ func (w *World) StartSchedulers(n int) []*process {
 	return all
 }
 
-// StartScheduler starts scheduler i, again or for the first time.
+// StartScheduler starts or restarts scheduler i.
 func (w *World) StartScheduler(i int) *process {
 	args := []string{"scheduler", "-listen", w.lists[i], "-metrics", net.JoinHostPort(w.address(schedulerHost+i), metricsPort)}
 	if len(w.lists) > 1 {
-		// One scheduler needs no election; several elect through a file, which all of them can reach.
+		// A single scheduler needs no election; several elect through a file that all of them can reach.
 		args = append(args, "-scheduler", w.schedulers(), "-election", "file://"+filepath.Join(w.dir, "leader"))
 	}
 	p := w.startPart(schedulerHost+i, fmt.Sprint("scheduler ", i), args...)
@@ -163,7 +163,7 @@ func (w *World) StartScheduler(i int) *process {
 	return p
 }
 
-// StartBackend starts backend i, again or for the first time, with emulated GPUs. models is a repository.
+// StartBackend starts or restarts backend i with emulated GPUs. models is a repository.
 func (w *World) StartBackend(i int, models string, extra ...string) *process {
 	p := w.startBackend(i, models, extra...)
 	check(p.awaitLine("scheduler connected", patience))
@@ -185,7 +185,7 @@ func (w *World) StartBackends(n int, models string) []*process {
 		w.addHost(backendHost + i)
 		all[i] = w.startBackend(i, models)
 	}
-	// They start side by side; waiting in turn would take their sum.
+	// They start in parallel: starting in turn would take the sum of their times.
 	for _, p := range all {
 		check(p.awaitLine("scheduler connected", patience))
 	}
@@ -195,7 +195,7 @@ func (w *World) StartBackends(n int, models string) []*process {
 // harm harms the ways between two hosts.
 func (w *World) harm(a, b int, h lan.Harm) { w.lan.Both(a, b, h) }
 
-// get reads a page of a part's.
+// get reads a page of a part.
 func (w *World) get(host int, port, path string) (status int, body string, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+net.JoinHostPort(w.address(host), port)+path, nil)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *World) get(host int, port, path string) (status int, body string, err e
 // settleCallers lets every caller leave, and waits for the last of their records.
 func (w *World) settleCallers() error {
 	var err error
-	// A record may still lie in a caller's pipe after the process has gone.
+	// A record may still be in a caller's pipe after the process has ended.
 	for _, c := range w.callers {
 		err = errors.Join(err, c.Leave())
 	}
@@ -235,7 +235,7 @@ func (w *World) closeWorld() error {
 	}
 	w.reading.Wait()
 
-	// Logs are written before the directory goes, and after the last writer has.
+	// Write the logs after the last writer has ended, and before removing the directory.
 	err := w.writeLogs()
 	if w.lan != nil {
 		err = errors.Join(err, w.lan.Close())
@@ -243,7 +243,7 @@ func (w *World) closeWorld() error {
 	return errors.Join(err, os.RemoveAll(w.dir))
 }
 
-// writeLogs writes what every process said to a file of its own.
+// writeLogs writes every process's log to a separate file.
 func (w *World) writeLogs() error {
 	if w.logs == "" {
 		return nil

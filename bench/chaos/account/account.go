@@ -1,9 +1,9 @@
-// Package account counts the requests of an experiment from outside. It shares no code with the product: it
-// knows ids, deadlines and the bytes that an input asks for, and it reads what callers wrote down.
+// Package account counts an experiment's requests independently. It shares no code with the product: it knows ids,
+// deadlines and the bytes that an input asks for, and reads the callers' records.
 //
-// Every request has an id. Its caller writes a record when it sends the request and one when the request ends,
-// with the output's bytes. A Ledger joins them: it finds requests that never ended, ended twice, ended late, or
-// ended with bytes that belong to another input.
+// Every request has an id. Its caller writes a record when it sends the request, and one with the output's bytes when
+// the request ends. A Ledger joins the records. It finds requests that never ended, ended twice, ended late, or ended
+// with the output of another input.
 package account
 
 import (
@@ -11,7 +11,7 @@ import (
 	"math"
 )
 
-// outputFloats is how many numbers a model of an experiment answers.
+// outputFloats is the number of floats in an answer of an experiment's model.
 const outputFloats = 16
 
 // OutputBytes is the size of every right answer.
@@ -19,7 +19,7 @@ const OutputBytes = 4 * outputFloats
 
 // Input fills in with the bytes of request id. No two ids have the same first eight bytes.
 func Input(id uint64, in []byte) {
-	// A word is computed once for the eight bytes that it fills.
+	// Compute each word once per eight bytes.
 	var word [8]byte
 	for i := range in {
 		if i%8 == 0 {
@@ -29,7 +29,7 @@ func Input(id uint64, in []byte) {
 	}
 }
 
-// inputWord is word i of an input: the id and the place, mixed by SplitMix64's finalizer, which is one to one.
+// inputWord returns word i of an input: the id and the index, mixed by SplitMix64's finalizer, which is one to one.
 func inputWord(id, i uint64) uint64 {
 	x := id + i*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -37,12 +37,12 @@ func inputWord(id, i uint64) uint64 {
 	return x ^ x>>31
 }
 
-// edgeBytes is how much of both ends of an input decides about an emulated GPU's answer.
+// edgeBytes is the size of both ends of an input that determine an emulated GPU's answer.
 const edgeBytes = 32
 
-// Expected returns what an emulated GPU has to answer to request id with an input of size bytes: FNV-1a over
-// both ends of the input seeds a run of whole numbers below 1,000. One in 1,000 foreign answers is the same by
-// chance, so a ledger sees 99.9 % of them.
+// Expected returns the right answer of an emulated GPU to request id with an input of size bytes: FNV-1a over both
+// ends of the input seeds a sequence of integers below 1,000. By chance, one in 1,000 foreign answers is the same, so
+// a ledger detects 99.9 % of them.
 func Expected(id uint64, size int) []byte {
 	hash := uint32(2166136261)
 	add := func(from, to int) {
@@ -52,7 +52,7 @@ func Expected(id uint64, size int) []byte {
 		}
 	}
 
-	// A short input's two ends overlap, and the overlap is hashed twice, as the emulated GPU does.
+	// The two ends of a short input overlap; hash the overlap twice, as the emulated GPU does.
 	add(0, min(edgeBytes, size))
 	add(max(0, size-edgeBytes), size)
 

@@ -11,23 +11,23 @@ import (
 // Grace is how long after its deadline a request may end.
 const Grace = 20 * time.Millisecond
 
-// request is one line of the ledger.
+// request is one request of the ledger.
 type request struct {
 	sent, until, ended int64
 	caller             int
 	size               int
-	times              int  // that it ended
-	good, wrong        bool // with the right output in time; with another input's output
+	times              int  // number of times that it ended
+	good, wrong        bool // right output in time; output of another input
 	reason             string
 }
 
-// Ledger holds every request of one experiment. Its methods may be called by any goroutine.
+// Ledger holds every request of one experiment. Its methods may be called concurrently.
 type Ledger struct {
 	mu       sync.Mutex
 	requests map[uint64]*request
 	unknown  int          // ends of requests that nobody sent
 	killed   map[int]bool // callers whose open requests ended with them
-	excused  map[int]bool // callers that were stopped for a while: how late they end things is not counted
+	excused  map[int]bool // callers that were paused: their late ends do not count
 	noise    map[int]int64
 }
 
@@ -36,7 +36,7 @@ func NewLedger() *Ledger {
 	return &Ledger{requests: map[uint64]*request{}, killed: map[int]bool{}, excused: map[int]bool{}, noise: map[int]int64{}}
 }
 
-// Note enters one record of a caller.
+// Note adds one record of a caller.
 func (l *Ledger) Note(caller int, r Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *Ledger) Note(caller int, r Record) {
 	switch r.Kind {
 	case Sent:
 		if l.requests[r.ID] != nil {
-			l.unknown++ // two requests of one id cannot be told apart
+			l.unknown++ // two requests with one id cannot be told apart
 			return
 		}
 		l.requests[r.ID] = &request{sent: r.At, until: r.Until, caller: caller, size: r.Size}
@@ -69,27 +69,27 @@ func (l *Ledger) noteEnd(r Record) {
 		return
 	}
 
-	// A right output after deadline and grace is no good answer, but it is not a wrong one either.
+	// A right output after deadline and grace is neither a good nor a wrong answer.
 	q.wrong = !bytes.Equal(r.Text, Expected(r.ID, q.size))
 	q.good = !q.wrong && q.ended <= q.until+int64(Grace)
 	q.reason = "late"
 }
 
-// Killed says that a caller was killed: what it had not ended ended with it.
+// Killed notes that a caller was killed: its open requests ended with it.
 func (l *Ledger) Killed(caller int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.killed[caller] = true
 }
 
-// Excuse says that a caller was stopped for a while: when its requests end says nothing from now on.
+// Excuse notes that a caller was paused: from now on, late ends of its requests do not count.
 func (l *Ledger) Excuse(caller int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.excused[caller] = true
 }
 
-// Sum is what a ledger says at the end.
+// Sum is the result of a ledger.
 type Sum struct {
 	Sent        int
 	Good        int
@@ -97,17 +97,17 @@ type Sum struct {
 	Unaccounted int // never ended although the caller lived, ended twice, or were never sent
 	WithCaller  int // open when their caller was killed
 	Reasons     map[string]int
-	LateMax     time.Duration // longest that a request ended after its deadline
-	NoiseMax    time.Duration // longest that a timer of a caller's process was late
+	LateMax     time.Duration // longest delay of an end after its deadline
+	NoiseMax    time.Duration // longest delay of a timer in a caller's process
 }
 
-// Sum adds up all requests. Call it when every caller has left or was killed.
+// Sum sums all requests. Call it after every caller has left or was killed.
 func (l *Ledger) Sum() Sum {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	s := Sum{Sent: len(l.requests), Unaccounted: l.unknown, Reasons: map[string]int{}}
-	// A killed caller could not write how its requests ended; every other request ends exactly once.
+	// A killed caller could not record the ends of its requests; every other request must end exactly once.
 	for _, q := range l.requests {
 		switch {
 		case q.times == 0 && l.killed[q.caller]:
@@ -139,10 +139,10 @@ func (l *Ledger) Sum() Sum {
 	return s
 }
 
-// Share is a part of requests that ended well.
+// Share is the part of requests that ended well.
 type Share struct{ Good, Sent int }
 
-// Percent of the requests that ended well; 0 where none were sent.
+// Percent returns the percentage of requests that ended well; 0 if none were sent.
 func (s Share) Percent() float64 {
 	if s.Sent == 0 {
 		return 0
@@ -154,8 +154,8 @@ func (s Share) String() string {
 	return fmt.Sprintf("%d of %d good (%.1f %%)", s.Good, s.Sent, s.Percent())
 }
 
-// Between counts the requests that one caller sent from one moment to another. Those that its death ended do not
-// count.
+// Between counts the requests that one caller sent between two times. It omits requests that ended with their killed
+// caller.
 func (l *Ledger) Between(caller int, from, to int64) Share {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (l *Ledger) Between(caller int, from, to int64) Share {
 	return s
 }
 
-// Reasons counts how the requests ended that a caller sent between two moments and that got no right output.
+// Reasons counts the ends of the requests without a right output that a caller sent between two times.
 func (l *Ledger) Reasons(caller int, from, to int64) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,11 +187,11 @@ func (l *Ledger) Reasons(caller int, from, to int64) map[string]int {
 	return all
 }
 
-// runOfGood is how many requests in a row must end well for goodput to be back.
+// runOfGood is the number of consecutive good requests that count as recovered goodput.
 const runOfGood = 10
 
-// Recovery is how long after a moment a caller's goodput was back: until it sent the first of ten requests in a
-// row that all ended well. ok is false where there were no ten.
+// Recovery returns how long after a time a caller's goodput recovered: until it sent the first of ten consecutive
+// requests that all ended well. ok is false if there were no ten.
 func (l *Ledger) Recovery(caller int, from int64) (d time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +203,7 @@ func (l *Ledger) Recovery(caller int, from int64) (d time.Duration, ok bool) {
 		}
 	}
 
-	// The map has no order, and a run in a row is one in the order of sending.
+	// Sort by the time of sending: the map has no order.
 	slices.SortFunc(later, func(a, b *request) int { return int(a.sent - b.sent) })
 
 	run := 0
@@ -214,7 +214,7 @@ func (l *Ledger) Recovery(caller int, from int64) (d time.Duration, ok bool) {
 		if run == runOfGood {
 			first := later[i-runOfGood+1]
 			if i == runOfGood-1 {
-				return 0, true // it never was away
+				return 0, true // goodput never dropped
 			}
 			return time.Duration(first.sent - from), true
 		}

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind says what a Record tells.
+// Kind is the kind of a Record.
 type Kind byte
 
 // The kinds of records.
 const (
-	Ready  Kind = 'R' // the caller is connected and its model can be asked for
+	Ready  Kind = 'R' // the caller is connected and its model can be requested
 	Sent   Kind = 'S'
 	Output Kind = 'O' // the request ended with an output; Text is the output
 	Ended  Kind = 'E' // the request ended without one; Text is the reason
-	Noise  Kind = 'N' // Until is how late a timer of the caller's host was, in nanoseconds
+	Noise  Kind = 'N' // Until is the delay of a timer on the caller's host, in nanoseconds
 	Left   Kind = 'L' // the caller has ended all requests and leaves
 )
 
-// Record is one line of a caller's book. Times are nanoseconds of the host's monotonic clock, which all
-// processes of a host share.
+// Record is one entry of a caller's records. Times are nanoseconds of the host's monotonic clock, which all processes
+// of a host share.
 type Record struct {
 	Kind  Kind
 	ID    uint64
@@ -40,7 +40,7 @@ const (
 	textMax   = 1 << 16
 )
 
-// Now is the host's monotonic clock.
+// Now returns the time of the host's monotonic clock.
 func Now() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -49,7 +49,7 @@ func Now() int64 {
 	return t.Nano()
 }
 
-// Writer writes records. Its methods may be called by any goroutine.
+// Writer writes records. Its methods may be called concurrently.
 type Writer struct {
 	mu sync.Mutex
 	w  *bufio.Writer
@@ -58,7 +58,7 @@ type Writer struct {
 // NewWriter returns a writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: bufio.NewWriterSize(w, 64<<10)} }
 
-// Write adds a record. It is kept in memory until Flush, or until there are many.
+// Write adds a record. It stays in memory until Flush, or until the buffer is full.
 func (w *Writer) Write(r Record) {
 	var head [headBytes]byte
 	head[0] = byte(r.Kind)
@@ -74,14 +74,14 @@ func (w *Writer) Write(r Record) {
 	_, _ = w.w.Write(r.Text)
 }
 
-// Flush hands all records over.
+// Flush writes all buffered records.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.w.Flush()
 }
 
-// Read reads the next record; io.EOF at the end, and where a killed caller left half a record.
+// Read reads the next record. It returns io.EOF at the end, also after half a record of a killed caller.
 func Read(r *bufio.Reader) (Record, error) {
 	var head [headBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

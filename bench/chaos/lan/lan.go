@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package lan is a small network of hosts on one machine: a network namespace per host, and a switch in this
-// process between them. The switch sees every packet of every connection, so it can delay, lose, slow and cut the
-// way from one host to another, each direction by itself, where the kernel has no netem. It needs root and TUN
-// devices.
+// Package lan is a small network of hosts on one machine: a network namespace per host, and a switch in this process
+// between them. The switch sees every packet, so it can delay, lose, slow and cut each direction between two hosts,
+// even if the kernel has no netem. It needs root and TUN devices.
 package lan
 
 import (
@@ -22,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostsMax is how many hosts a network may have: the last byte of their addresses.
+// hostsMax is the largest host number: the last byte of an address.
 const hostsMax = 254
 
-// Network is the switch. Its methods may be called by any goroutine.
+// Network is the switch. Its methods may be called concurrently.
 type Network struct {
 	id      string  // of this process's namespaces
 	subnet  [3]byte // of all addresses
@@ -35,13 +34,13 @@ type Network struct {
 	running sync.WaitGroup
 }
 
-// port is a host's device, as the switch holds it.
+// port is the switch's end of a host's device.
 type port struct {
 	file *os.File
 	ns   string // empty: this process's own namespace
 }
 
-// Open makes a network of which this process is host 1. seed names the packets that are lost.
+// Open creates a network in which this process is host 1. seed determines the lost packets.
 func Open(seed uint64) (*Network, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root")
@@ -50,7 +49,7 @@ func Open(seed uint64) (*Network, error) {
 	removeLeft()
 	pid := os.Getpid()
 
-	// Subnet and namespaces carry the process's id, so that two runs on one machine do not collide.
+	// Subnet and namespaces contain the process id, so that two runs on one machine do not collide.
 	n := &Network{id: fmt.Sprintf("dbchaos%d", pid), subnet: [3]byte{10, byte(100 + pid/256%100), byte(pid)}, seed: seed}
 	if err := n.addHost(1, ""); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -58,11 +57,10 @@ func Open(seed uint64) (*Network, error) {
 	return n, nil
 }
 
-// removeLeft removes namespaces of runs that were killed.
+// removeLeft removes namespaces of killed runs.
 func removeLeft() {
 	all, _ := filepath.Glob("/var/run/netns/dbchaos*")
-	// A namespace outlives its process. It is removed only where that process is gone: another run may be at
-	// work.
+	// A namespace outlives its process. Remove it only if that process is gone: another run may be using it.
 	for _, path := range all {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "dbchaos"), "-")
 		if _, err := os.Stat("/proc/" + pid); os.IsNotExist(err) {
@@ -78,12 +76,12 @@ func runIP(args ...string) error {
 	return nil
 }
 
-// Address is where host i is.
+// Address returns the address of host i.
 func (n *Network) Address(i int) string {
 	return netip.AddrFrom4([4]byte{n.subnet[0], n.subnet[1], n.subnet[2], byte(i)}).String()
 }
 
-// Command is the command line that runs args on host i.
+// Command returns the command line that runs args on host i.
 func (n *Network) Command(i int, args ...string) []string {
 	if i == 1 {
 		return args
@@ -93,7 +91,7 @@ func (n *Network) Command(i int, args ...string) []string {
 
 func (n *Network) namespace(i int) string { return fmt.Sprintf("%s-%d", n.id, i) }
 
-// Add puts host i, 2 to 254, on the network.
+// Add adds host i, 2 to 254, to the network.
 func (n *Network) Add(i int) error {
 	if err := runIP("netns", "add", n.namespace(i)); err != nil {
 		return err
@@ -101,7 +99,7 @@ func (n *Network) Add(i int) error {
 	return n.addHost(i, n.namespace(i))
 }
 
-// Remove takes host i off the network, as a power cut does: nothing is told to anybody.
+// Remove removes host i as a power cut does: no peer is notified.
 func (n *Network) Remove(i int) error {
 	p := n.hosts[i].Swap(nil)
 	if p == nil {
@@ -121,13 +119,13 @@ func (n *Network) addHost(i int, ns string) error {
 		return err
 	}
 
-	// The device moves into its namespace before it gets an address, because moving flushes addresses.
+	// Move the device into its namespace before it gets an address, because moving removes addresses.
 	device, in := name, []string{}
 	if ns != "" {
 		device, in = "eth0", []string{"-n", ns}
 		err = runIP("link", "set", name, "netns", ns, "name", device)
 	}
-	// A queue of 10,000 packets: losses shall come from the switch's harm alone, not from the device.
+	// A queue of 10,000 packets: losses should come only from the switch's harm, not from the device.
 	for _, args := range [][]string{{"addr", "add", n.Address(i) + "/24", "dev", device}, {"link", "set", device, "up", "txqueuelen", "10000"}, {"link", "set", "lo", "up"}} {
 		if err == nil {
 			err = runIP(append(in[:len(in):len(in)], args...)...)
@@ -143,14 +141,14 @@ func (n *Network) addHost(i int, ns string) error {
 	return nil
 }
 
-// OpenTUN makes a device of layer 3 in the namespace that the calling thread is in. It is gone once the file is closed.
+// OpenTUN creates a layer-3 device in the calling thread's namespace. The device disappears when the file is closed.
 func OpenTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("no TUN devices: %w", err)
 	}
 
-	// The kernel's struct ifreq: 16 bytes of name, then a union of 24 that begins with the flags.
+	// The kernel's struct ifreq: 16 bytes of name, then a union of 24 bytes that begins with the flags.
 	var request struct {
 		name  [unix.IFNAMSIZ]byte
 		flags uint16
@@ -163,20 +161,20 @@ func OpenTUN(name string) (*os.File, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("TUNSETIFF %s: %w", name, errno)
 	}
-	return os.NewFile(uintptr(fd), name), nil // the poller takes the descriptor once it is a device
+	return os.NewFile(uintptr(fd), name), nil // the descriptor can be polled only once it is a device
 }
 
 // Close removes all hosts.
 func (n *Network) Close() error {
 	var err error
-	// Slot 0 is no host: the last byte of an address is never 0 here.
+	// Slot 0 is unused: the last byte of an address is never 0 here.
 	for i := range n.hosts {
 		if i > 0 {
 			err = errors.Join(err, n.Remove(i))
 		}
 	}
 
-	// Ways end after the hosts, for no port feeds them any more.
+	// Close the ways after the hosts, when no port feeds them any more.
 	for from := range n.ways {
 		for to := range n.ways[from] {
 			if w := n.ways[from][to].Swap(nil); w != nil {
@@ -188,7 +186,7 @@ func (n *Network) Close() error {
 	return err
 }
 
-// forward moves what host i sends, until it is removed.
+// forward forwards the packets of host i until it is removed.
 func (n *Network) forward(i int, p *port) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -201,7 +199,7 @@ func (n *Network) forward(i int, p *port) {
 			continue // multicast, IPv6, or another network
 		}
 
-		// Most ways are sound: their packets pass without a copy or a lock.
+		// Most ways have no harm: their packets pass without a copy or a lock.
 		if w := n.ways[i][to].Load(); w != nil {
 			w.takePacket(buf[:size])
 		} else {
@@ -210,7 +208,7 @@ func (n *Network) forward(i int, p *port) {
 	}
 }
 
-// target is the host that an IPv4 packet goes to.
+// target returns the destination host of an IPv4 packet.
 func (n *Network) target(packet []byte) (int, bool) {
 	if len(packet) < 20 || packet[0]>>4 != 4 || [3]byte(packet[16:19]) != n.subnet {
 		return 0, false
@@ -224,7 +222,7 @@ func (n *Network) deliverPacket(to int, packet []byte) {
 	}
 }
 
-// newRandom is the generator of one way.
+// newRandom returns the generator of one way.
 func (n *Network) newRandom(from, to int) *rand.Rand {
 	return rand.New(rand.NewPCG(n.seed, uint64(from)<<8|uint64(to)))
 }

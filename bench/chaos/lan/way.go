@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Harm is what happens to packets on the way from one host to another. The zero value is none.
+// Harm is the treatment of packets from one host to another. The zero value does nothing.
 type Harm struct {
-	Cut       bool          // nothing passes, and nobody is told
+	Cut       bool          // no packet passes, and no peer is notified
 	Delay     time.Duration // of each packet
-	Rate      int           // bytes a second; 0: no limit
-	Loss      float64       // share of packets that are lost
-	Duplicate float64       // share of packets that come twice
+	Rate      int           // bytes per second; 0: unlimited
+	Loss      float64       // share of lost packets
+	Duplicate float64       // share of duplicated packets
 }
 
-// backlogMax is how many bytes wait at a slow way before packets are lost, as in a router.
+// backlogMax is the number of bytes queued at a slow way before packets are lost, as in a router.
 const backlogMax = 256 << 10
 
-// way carries packets in one direction, with harm.
+// way carries packets in one direction and applies a Harm.
 type way struct {
 	harm    Harm
 	deliver func([]byte)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed *sync.Cond
 	random  *rand.Rand
 	queue   []carried
@@ -40,8 +40,8 @@ type carried struct {
 	bytes []byte
 }
 
-// Set harms the way from one host to another from now on; packets under way with the harm before still arrive,
-// unless it is cut.
+// Set applies a Harm from one host to another from now on. Packets under way with the previous harm still arrive,
+// unless the way is cut.
 func (n *Network) Set(from, to int, h Harm) {
 	var w *way
 	if h != (Harm{}) {
@@ -50,13 +50,13 @@ func (n *Network) Set(from, to int, h Harm) {
 		n.running.Go(w.runWay)
 	}
 
-	// The new harm holds before the old way ends, so no packet finds the way sound in between.
+	// Install the new harm before closing the old way, so that no packet passes without harm.
 	if old := n.ways[from][to].Swap(w); old != nil {
 		old.closeWay()
 	}
 }
 
-// Both harms the ways between two hosts, both directions.
+// Both sets the harm of both directions between two hosts.
 func (n *Network) Both(a, b int, h Harm) {
 	n.Set(a, b, h)
 	n.Set(b, a, h)
@@ -71,7 +71,7 @@ func (w *way) takePacket(packet []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	// A full queue loses packets only where a rate makes it: otherwise the queue is as long as the delay.
+	// A full queue loses packets only if a rate limits it; otherwise the queue is as long as the delay.
 	if w.harm.Loss > 0 && w.random.Float64() < w.harm.Loss || w.backlog+len(packet) > backlogMax && w.harm.Rate > 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func (w *way) takePacket(packet []byte) {
 	}
 
 	for range copies {
-		// A packet leaves when those before it have left; an idle way starts afresh.
+		// A packet leaves after those before it; an idle way starts at once.
 		now := time.Now()
 		if w.free.Before(now) {
 			w.free = now
@@ -110,7 +110,7 @@ func (w *way) runWay() {
 		next := w.queue[0]
 		w.queue = w.queue[1:]
 
-		// Nobody may wait for the lock while this packet waits for its moment.
+		// Release the lock while the packet waits for its time.
 		w.mu.Unlock()
 		time.Sleep(time.Until(next.due))
 		w.deliver(next.bytes)
@@ -119,7 +119,7 @@ func (w *way) runWay() {
 	}
 }
 
-// closeWay lets what is under way arrive within a moment, and ends the way. A slow way forgets its backlog.
+// closeWay delivers the packets under way at once and ends the way. A slow way drops its backlog.
 func (w *way) closeWay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
