@@ -4,6 +4,7 @@ package downbeat
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -38,15 +39,21 @@ parameters { key: "slo_ms" value { string_value: "5000" } }
 func emulated(t *testing.T, roles Role) Config {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "models")
-	if err := os.MkdirAll(filepath.Join(dir, "echo"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "echo", "config.pbtxt"), []byte(echoModel), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	addModel(t, dir, "echo", echoModel)
 	c := Default()
 	c.Roles, c.Models, c.Emulate, c.HTTP, c.GRPC = roles, dir, 2, "127.0.0.1:0", "127.0.0.1:0"
 	return c
+}
+
+// addModel writes a model's configuration to a repository.
+func addModel(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func start(t *testing.T, c Config) *System {
@@ -282,6 +289,37 @@ func TestGatewayOutOfDescriptorsSaysSo(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "too many open files"); n == 0 || n > 10 {
 		t.Errorf("said %d times: %s", n, log.String())
+	}
+}
+
+// TestNoFieldIsLeftOutOfTheLog: every field that is not honoured, and every model that cannot be served, has its line at the start, however many there are.
+func TestNoFieldIsLeftOutOfTheLog(t *testing.T) {
+	const models, fields = 7, 8
+	c := emulated(t, Default().Roles)
+	for i := range models {
+		addModel(t, c.Models, fmt.Sprint("broken-", i), "max_batch_size: 0.5")
+		addModel(t, c.Models, fmt.Sprint("served-", i), strings.Replace(echoModel, `name: "echo"`, "", 1)+`
+dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 9 preserve_ordering: true }
+response_cache { enable: true } instance_group [ { name: "g" count: 3 } ] metric_tags { key: "a" value: "b" } runtime: "r"`)
+	}
+	var log logtest.Buffer
+	c.Log = &log
+	start(t, c)
+
+	for i := range models {
+		served, broken := fmt.Sprintf("model=served-%d ", i), fmt.Sprintf("model=broken-%d ", i)
+		said := 0
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, served) && strings.Contains(line, "read but not honoured") {
+				said++
+			}
+		}
+		if said != fields {
+			t.Errorf("%s%d of its %d fields have a warning", served, said, fields)
+		}
+		if !strings.Contains(log.String(), broken) {
+			t.Errorf("%shas no line", broken)
+		}
 	}
 }
 

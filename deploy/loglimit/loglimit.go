@@ -17,9 +17,17 @@ const (
 	linesMax  = 4096 // different lines that are counted separately
 )
 
-// subject is the attribute that distinguishes lines with the same message. Other attributes, such as an address or an
-// error's text, may differ in each line.
-const subject = "name"
+// isSubject reports whether an attribute distinguishes lines with the same message: the name of a peer, a model, or a field
+// of a model's configuration. Other attributes, such as an address or an error's text, may differ in each line.
+func isSubject(key string) bool { return key == "name" || key == "model" || key == "field" }
+
+// addSubject adds an attribute to a line's subjects, if it is one.
+func addSubject(about string, a slog.Attr) string {
+	if !isSubject(a.Key) {
+		return about
+	}
+	return about + "\x00" + a.Value.String()
+}
 
 // line is the key of equal lines.
 type line struct {
@@ -47,7 +55,7 @@ type state struct {
 type Handler struct {
 	next  slog.Handler
 	state *state
-	about string // the subject, if With gave it
+	about string // the subjects that With gave
 }
 
 // New returns a Handler that passes the lines that it does not omit to next.
@@ -62,9 +70,7 @@ func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.nex
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	key := line{r.Level, r.Message, h.about}
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == subject {
-			key.about = a.Value.String()
-		}
+		key.about = addSubject(key.about, a)
 		return true
 	})
 
@@ -136,9 +142,7 @@ func (s *state) forgetOld(now time.Time) {
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	about := h.about
 	for _, a := range attrs {
-		if a.Key == subject {
-			about = a.Value.String()
-		}
+		about = addSubject(about, a)
 	}
 	return &Handler{next: h.next.WithAttrs(attrs), state: h.state, about: about}
 }
