@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -40,5 +41,24 @@ func TestCommandBeforeAttachIsAnswered(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("answers %+v, want one to command 7: refused", answers)
 		}
+	}
+}
+
+// TestMadeUpModelsTakeNoMemory: failures of loads are kept for as many models as the index has room for.
+func TestMadeUpModelsTakeNoMemory(t *testing.T) {
+	r := &repository{reasons: map[versionKey]string{}}
+	for i := range 2 * wire.ModelsMax {
+		r.noteFailure(fmt.Sprint("m", i), "", errNotLoaded)
+	}
+	if len(r.reasons) != wire.ModelsMax {
+		t.Errorf("%d failures are kept, want %d", len(r.reasons), wire.ModelsMax)
+	}
+
+	// A place that comes free is taken again, and what is known is renewed.
+	r.forget("m7")
+	r.noteFailure("late", "", errNotLoaded)
+	r.noteFailure("m8", "", errOrders)
+	if r.reasons[versionKey{"late", ""}] == "" || r.reasons[versionKey{"m8", ""}] != errOrders.Error() {
+		t.Error("a failure was not noted though there was room")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
 )
 
 // Modes of Options.Control: how the loaded models are selected, as in Triton.
@@ -154,7 +155,12 @@ func (r *repository) replace(name string, o *override) (before *override) {
 func (r *repository) noteFailure(name, version string, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reasons[versionKey{name, version}] = why.Error()
+
+	// A client may load any names with files of its own: the index has room for so many, and no more are kept.
+	k := versionKey{name, version}
+	if _, known := r.reasons[k]; known || len(r.reasons) < wire.ModelsMax {
+		r.reasons[k] = why.Error()
+	}
 }
 
 // forget drops the reasons of a model's failed loads.

@@ -172,7 +172,12 @@ func TestConformanceLoad(t *testing.T) {
 	ready(http.StatusServiceUnavailable)
 	p.control(t, "bad/unload", "", http.StatusOK, "")
 	ready(http.StatusOK)
-	p.control(t, "nobody/load", "", http.StatusNotFound, "failed to load 'nobody', failed to poll from model repository")
+	p.control(t, "nobody/load", "", http.StatusNotFound, `failed to load 'nobody', failed to poll from model repository: model \"nobody\": no such model in `)
+	p.control(t, "..%2Fm/load", "", http.StatusNotFound, "failed to load '../m', failed to poll from model repository: no such model: name: ")
+	if why, listed := p.index(t)["../m:"]; listed {
+		t.Errorf("a name that no model can have is in the index: %s", why)
+	}
+	ready(http.StatusOK)
 	p.control(t, "nobody/unload", "", http.StatusOK, "")
 
 	p.control(t, "m/rollback", `{"parameters":{"version":"1"}}`, http.StatusNotFound, "failed to roll back 'm', ")

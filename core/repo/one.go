@@ -17,7 +17,7 @@ var ErrNotFound = errors.New("no such model")
 // OpenModel reads only one model, with the versions that its policy serves, from the repositories in dirs.
 func OpenModel(dirs []string, name string, o Options) ([]Model, error) {
 	if err := checkName(name); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err) // no repository can have it
 	}
 
 	// As in OpenAll, a model in two repositories is not served.
