@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -58,16 +59,17 @@ func commandFault(op, name string, err error) *fault {
 		return faultOf(err)
 	}
 
-	// With one, the code says whose mistake it was.
+	// With one, the code says whose mistake it was. The backend's text may begin as ours does.
+	text := strings.TrimPrefix(c.Text, fmt.Sprintf("failed to %s %q: ", op, name))
 	switch c.Code {
 	case frontend.CommandUnknown:
-		return refusalFault(http.StatusNotFound, codes.NotFound, "model_control", begin+"failed to poll from model repository: "+c.Text)
+		return refusalFault(http.StatusNotFound, codes.NotFound, "model_control", begin+"failed to poll from model repository: "+text)
 	case frontend.CommandRefused:
-		return refusalFault(http.StatusBadRequest, codes.FailedPrecondition, "model_control", c.Text)
+		return refusalFault(http.StatusBadRequest, codes.FailedPrecondition, "model_control", text)
 	case frontend.CommandLost:
-		return refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "model_control", begin+c.Text)
+		return refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "model_control", begin+text)
 	}
-	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "model_control", begin+c.Text)
+	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "model_control", begin+text)
 }
 
 // isControl tells whether a path loads, unloads or rolls back models, which operators may.

@@ -30,7 +30,7 @@ const HandleBytes = 64
 
 func errCUDA() *fault {
 	return refusalFault(http.StatusBadRequest, codes.Unimplemented, "invalid_argument",
-		"CUDA shared memory is not supported: inputs are fetched to the GPU that the scheduler chooses; register system shared memory")
+		"CUDA shared memory is not supported here: there is no GPU whose memory this gateway can open; register system shared memory")
 }
 
 // countDevices is how many devices there are.

@@ -287,7 +287,7 @@ func TestCUDAWithoutGPU(t *testing.T) {
 	server, _ := rest(t, Options{ClientMemory: true})
 	for _, body := range []string{"", "{", deviceBody(make([]byte, 64), 0, 8)} {
 		if code, text := registerDevice(t, server.URL, "r", body); code != http.StatusBadRequest ||
-			text != `{"error":"CUDA shared memory is not supported: inputs are fetched to the GPU that the scheduler chooses; register system shared memory"}` {
+			text != `{"error":"CUDA shared memory is not supported here: there is no GPU whose memory this gateway can open; register system shared memory"}` {
 			t.Errorf("%d %s", code, text)
 		}
 	}
