@@ -18,20 +18,31 @@ import (
 type bareServer struct {
 	Config
 	client *frontend.Client // nil: the answer is fixed
+	region *shared          // holds the tensors; nil: they lie in the messages
 	answer []byte           // over REST
 	head   int              // bytes of answer before its tensor
 }
 
 func (c Config) newBare(client *frontend.Client) *bareServer {
 	answer, head := c.restAnswer()
-	return &bareServer{c, client, answer, head}
+	return &bareServer{c, client, nil, answer, head}
+}
+
+// newBareShared is a bareServer of requests whose tensors lie in a region.
+func (s *shared) newBareShared(client *frontend.Client) *bareServer {
+	answer := s.restAnswer()
+	return &bareServer{s.c, client, s, answer, len(answer)}
 }
 
 // serveBoth serves until ctx ends.
 func (b *bareServer) serveBoth(ctx context.Context, rest, rpc net.Listener) error {
 	h := &http.Server{Handler: b}
 	g := grpc.NewServer()
-	oip.RegisterGRPCInferenceServiceServer(g, &bareGRPC{bareServer: b, response: b.makeResponse()})
+	response := b.makeResponse()
+	if b.region != nil {
+		response = b.region.grpcAnswer()
+	}
+	oip.RegisterGRPCInferenceServiceServer(g, &bareGRPC{bareServer: b, response: response})
 
 	stop := context.AfterFunc(ctx, func() { h.Close(); g.Stop() })
 	defer stop()
@@ -41,21 +52,15 @@ func (b *bareServer) serveBoth(ctx context.Context, rest, rpc net.Listener) erro
 
 // ServeHTTP implements http.Handler.
 func (b *bareServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	tensor := b.answer[b.head:]
+	result, err := b.inferREST(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer result.Release()
 
-	// Read the body to its end, the least that any server does.
-	if b.client == nil {
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-	} else {
-		result, err := b.inferBody(r)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		defer result.Release()
+	tensor := b.answer[b.head:]
+	if b.client != nil && b.region == nil {
 		tensor = result.Data
 	}
 
@@ -64,6 +69,19 @@ func (b *bareServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(b.answer)))
 	_, _ = w.Write(b.answer[:b.head])
 	_, _ = w.Write(tensor)
+}
+
+// inferREST reads a request and runs its inference, if the server has a client.
+func (b *bareServer) inferREST(r *http.Request) (frontend.Result, error) {
+	if b.client != nil && b.region == nil {
+		return b.inferBody(r)
+	}
+
+	// Read the body to its end, the least that any server does.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil || b.client == nil {
+		return frontend.Result{}, err
+	}
+	return frontend.Result{}, b.region.inferNext(r.Context(), b.client)
 }
 
 // inferBody reads a body's tensor straight into registered memory and runs the inference.
@@ -95,6 +113,9 @@ type bareGRPC struct {
 func (b *bareGRPC) ModelInfer(ctx context.Context, r *oip.ModelInferRequest) (*oip.ModelInferResponse, error) {
 	if b.client == nil {
 		return b.response, nil
+	}
+	if b.region != nil {
+		return b.response, b.region.inferNext(ctx, b.client)
 	}
 
 	result, err := b.client.InferCopy(ctx, noop, r.RawInputContents...)

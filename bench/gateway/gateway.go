@@ -35,47 +35,27 @@ type Config struct {
 	Output  int           // bytes of a response's tensor
 	Shared  bool          // compare tensors in shared memory with tensors in messages to the same gateway
 	Traced  bool          // compare a gateway that traces a share of its calls with one that traces none
-
-	model string // the requested model
 }
 
-// The models of a run: noop has the tensors of the Config, small an input of smallInput bytes.
-const (
-	noop       = "noop"
-	small      = "small"
-	smallInput = 64
-)
+// noop is the requested model, with the tensors of the Config.
+const noop = "noop"
 
-// rivalName names the server that rows compare the gateway with.
-func (c Config) rivalName() string {
-	if c.Shared {
-		return "in messages"
-	}
-	if c.Traced {
-		return "untraced"
-	}
-	return "bare"
-}
-
-// Row is one protocol's result.
+// Row is the result of one side of a contest.
 type Row struct {
-	Protocol       string
-	Rate, BareRate float64 // median of the rounds, requests/s
-	P99, BareP99   time.Duration
-	CPU, BareCPU   time.Duration // of the whole process per request, callers included: steadier than the rate on a shared host
-	RunRate        float64       // of a bare server that runs the inference, or of small requests in shared memory; 0: not measured
-	RunCPU         time.Duration
-	Errors         int
+	Protocol string
+	Side     string
+	Rate     float64 // median of the rounds, requests/s
+	P99      time.Duration
+	CPU      time.Duration // of the whole process per request, callers included: steadier than the rate on a shared host
+	Errors   int
 }
-
-// Ratio returns the gateway's rate over the bare server's.
-func (r Row) Ratio() float64 { return r.Rate / r.BareRate }
 
 // caller sends one request and waits for its answer.
 type caller func(ctx context.Context) error
 
 // side is one server under test, with its callers.
 type side struct {
+	name    string
 	callers []caller
 	rates   []float64
 	delays  []time.Duration
@@ -86,8 +66,7 @@ type side struct {
 
 // Run measures REST, then gRPC.
 func Run(ctx context.Context, c Config) ([]Row, error) {
-	c.model = noop
-	dir, err := stage.WriteRepository(map[string]string{noop: modelFile(c.Input, c.Output), small: modelFile(smallInput, c.Output)})
+	dir, err := stage.WriteRepository(map[string]string{noop: modelFile(c.Input, c.Output)})
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +88,8 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	}
 	defer s.Close()
 
-	rest, rpc := s.Config().HTTP, s.Config().GRPC
 	if c.Shared {
-		return c.runShared(ctx, rest, rpc)
+		return c.runShared(ctx, s)
 	}
 
 	var servers running
@@ -125,77 +103,65 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 		return nil, err
 	}
 	return c.compareAll(ctx, []contest{
-		{"REST, binary tensors", []connect{c.restCallers, c.restCallers, c.restCallers}, []string{rest, bareREST, runREST}},
-		{"gRPC", []connect{c.grpcCallers, c.grpcCallers, c.grpcCallers}, []string{rpc, bareRPC, runRPC}},
+		{"REST, binary tensors", []rival{{"gateway", c.restCallers, s.Config().HTTP}, {"bare", c.restCallers, bareREST}, {bareRunning, c.restCallers, runREST}}},
+		{"gRPC", []rival{{"gateway", c.grpcCallers, s.Config().GRPC}, {"bare", c.grpcCallers, bareRPC}, {bareRunning, c.grpcCallers, runRPC}}},
 	})
 }
 
-// runShared compares tensors in a region of one gateway with tensors in messages to it, and with small tensors in the
-// same region, which are an upper bound.
-func (c Config) runShared(ctx context.Context, rest, rpc string) ([]Row, error) {
-	region, err := c.shareRegion(rest)
-	if err != nil {
-		return nil, err
-	}
-	defer region.closeRegion()
-	least := *region
-	least.c.Input, least.c.model = min(c.Input, smallInput), small
-
-	return c.compareAll(ctx, []contest{
-		{"REST, shared memory", []connect{region.restCallers, c.restCallers, least.restCallers}, []string{rest, rest, rest}},
-		{"gRPC, shared memory", []connect{region.grpcCallers, c.grpcCallers, least.grpcCallers}, []string{rpc, rpc, rpc}},
-	})
-}
+// bareRunning names the bare servers that run the inference.
+const bareRunning = "bare, with inference"
 
 // connect creates the callers of one side, and a function that closes them.
 type connect func(addr string) ([]caller, func(), error)
 
-// contest is one line of the result: the sides with their addresses, first the gateway, then the bare server, then
-// optionally the bare server that runs the inference.
+// rival is one side before it is called: its name, the callers' constructor and the server's address.
+type rival struct {
+	name string
+	way  connect
+	addr string
+}
+
+// contest is the rivals that alternate over one protocol. Tables give the first rival's rate over each other's.
 type contest struct {
-	name  string
-	ways  []connect
-	addrs []string
+	protocol string
+	rivals   []rival
 }
 
 func (c Config) compareAll(ctx context.Context, contests []contest) (rows []Row, err error) {
 	for _, one := range contests {
-		row, err := c.compareOne(ctx, one)
+		found, err := c.compareOne(ctx, one)
 		if err != nil {
-			return rows, fmt.Errorf("%s: %w", one.name, err)
+			return rows, fmt.Errorf("%s: %w", one.protocol, err)
 		}
-		rows = append(rows, row)
+		rows = append(rows, found...)
 	}
 	return rows, nil
 }
 
-func (c Config) compareOne(ctx context.Context, one contest) (Row, error) {
-	sides := make([]*side, len(one.ways))
-	for i, way := range one.ways {
-		callers, done, err := way(one.addrs[i])
+func (c Config) compareOne(ctx context.Context, one contest) (rows []Row, err error) {
+	sides := make([]*side, len(one.rivals))
+	for i, r := range one.rivals {
+		callers, done, err := r.way(r.addr)
 		if err != nil {
-			return Row{}, err
+			return nil, err
 		}
 		defer done()
-		sides[i] = &side{callers: callers}
+		sides[i] = &side{name: r.name, callers: callers}
 	}
 
 	// All sides alternate in short rounds, so that a slow phase of the host affects each; the first round warms up.
 	for round := range c.Rounds + 1 {
 		for _, s := range sides {
 			if err := s.runRound(ctx, c.Each, round > 0); err != nil {
-				return Row{}, err
+				return nil, fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
 	}
 
-	ours, bare := sides[0], sides[1]
-	row := Row{Protocol: one.name, Rate: medianOf(ours.rates), BareRate: medianOf(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
-		CPU: ours.cpuEach(), BareCPU: bare.cpuEach(), Errors: ours.errors}
-	if len(sides) > 2 {
-		row.RunRate, row.RunCPU = medianOf(sides[2].rates), sides[2].cpuEach()
+	for _, s := range sides {
+		rows = append(rows, Row{one.protocol, s.name, medianOf(s.rates), p99(s.delays), s.cpuEach(), s.errors})
 	}
-	return row, nil
+	return rows, nil
 }
 
 // cpuEach returns the processor time per request.
@@ -276,27 +242,29 @@ func p99(all []time.Duration) time.Duration {
 	return all[len(all)*99/100]
 }
 
-// WriteTable prints rows for people.
+// WriteTable prints rows for people. The last columns divide the rate of each protocol's first side by the rate of each
+// other side; if the first side has its tensors in messages, they divide the other way round.
 func (c Config) WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "protocol\tgateway r/s\tp99\t%[1]s r/s\t%[1]s p99\tgateway / %[1]s\tCPU\t%[1]s CPU\terrors\t", c.rivalName())
-	switch {
-	case c.Shared:
-		fmt.Fprintf(w, "%d bytes, shared, r/s\tthat / in messages\tits CPU\t", smallInput)
-	case !c.Traced:
-		fmt.Fprint(w, "bare with inference r/s\tgateway / that\tits CPU\t")
+	against := rows[0].Side + " / it"
+	if c.Shared {
+		against = "it / " + rows[0].Side
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "protocol\tside\trequests/s\tp99\tCPU\terrors\t%[1]s\tp99, %[1]s\tby CPU, %[1]s\t\n", against)
 
-	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+	first := rows[0]
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%.1f µs\t%.1f µs\t%d\t", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), micros(r.CPU), micros(r.BareCPU), r.Errors)
-		if r.RunRate > 0 {
-			ratio := r.Rate / r.RunRate
-			if c.Shared {
-				ratio = r.RunRate / r.BareRate // upper bound for shared memory
-			}
-			fmt.Fprintf(w, "%.0f\t%.2f\t%.1f µs\t", r.RunRate, ratio, micros(r.RunCPU))
+		if r.Protocol != first.Protocol {
+			first = r
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.0f\t%.2f ms\t%.1f µs\t%d\t", r.Protocol, r.Side, r.Rate, r.P99.Seconds()*1e3, float64(r.CPU.Nanoseconds())/1e3, r.Errors)
+
+		over, under := first, r
+		if c.Shared {
+			over, under = r, first
+		}
+		if r != first {
+			fmt.Fprintf(w, "%.2f\t%.2f\t%.2f\t", over.Rate/under.Rate, over.P99.Seconds()/under.P99.Seconds(), under.CPU.Seconds()/over.CPU.Seconds())
 		}
 		fmt.Fprintln(w)
 	}
@@ -345,11 +313,11 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, in, out)
 }
 
 func (c Config) makeRequest() *oip.ModelInferRequest {
-	return &oip.ModelInferRequest{ModelName: c.model, RawInputContents: [][]byte{make([]byte, c.Input)},
+	return &oip.ModelInferRequest{ModelName: noop, RawInputContents: [][]byte{make([]byte, c.Input)},
 		Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(c.Input)}}}}
 }
 
 func (c Config) makeResponse() *oip.ModelInferResponse {
-	return &oip.ModelInferResponse{ModelName: c.model, ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
+	return &oip.ModelInferResponse{ModelName: noop, ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
 		Outputs: []*oip.ModelInferResponse_InferOutputTensor{{Name: "y", Datatype: "UINT8", Shape: []int64{1, int64(c.Output)}}}}
 }

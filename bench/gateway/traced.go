@@ -30,7 +30,7 @@ func (c Config) runTraced(ctx context.Context, serve downbeat.Config) ([]Row, er
 
 	a, b := traced.Config(), plain.Config()
 	return c.compareAll(ctx, []contest{
-		{"REST, traced", []connect{c.restCallers, c.restCallers}, []string{a.HTTP, b.HTTP}},
-		{"gRPC, traced", []connect{c.grpcCallers, c.grpcCallers}, []string{a.GRPC, b.GRPC}},
+		{"REST", []rival{{"traced", c.restCallers, a.HTTP}, {"untraced", c.restCallers, b.HTTP}}},
+		{"gRPC", []rival{{"traced", c.grpcCallers, a.GRPC}, {"untraced", c.grpcCallers, b.GRPC}}},
 	})
 }

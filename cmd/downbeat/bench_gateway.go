@@ -24,7 +24,7 @@ func benchGateway() command {
 			fs.DurationVar(&c.Each, "each", time.Second, "length of a round")
 			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
 			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")
-			fs.BoolVar(&c.Shared, "shared", false, "compare tensors in shared memory with tensors in messages, instead of with bare servers")
+			fs.BoolVar(&c.Shared, "shared", false, "compare tensors in shared memory with tensors in messages and with bare servers of the same requests")
 			fs.BoolVar(&c.Traced, "traced", false, "compare a gateway that traces 1 % of its calls with one that traces none, instead of with bare servers")
 
 			if err := parse(fs, args); err != nil {
