@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// Arena hands out parts of one block of device memory in stream order: what one stream gives back, the
-// same stream may get again at once, because its commands run in order; another stream gets it only
-// behind an event. So nothing waits on the host, and the driver's allocator is called once.
+// Arena allocates parts of one block of device memory in stream order. Memory that one stream frees may be reused by
+// the same stream at once, because its commands run in order; another stream gets it only after an event. So the host
+// never waits, and the driver's allocator is called once.
 //
-// Free must come after the commands that use the block were put into a Submission, and submissions
-// that share blocks must be submitted in the order in which they were built.
+// Free must come after the commands that use the block were put into a Submission, and submissions that share blocks
+// must be submitted in the order in which they were built.
 type Arena struct {
 	dev    *Device
 	mem    *Memory
 	mu     sync.Mutex
-	blocks []arenaBlock // by offset, covering the whole arena; neighbours that are free and alike are joined
-	events []*Event     // one for each stream that ever gave a block to another
+	blocks []arenaBlock // by offset, covering the whole arena; adjacent free blocks with the same last user are joined
+	events []*Event     // one for each stream that ever passed a block to another
 	stats  ArenaStats
 }
 
@@ -29,11 +29,11 @@ type ArenaStats struct {
 	Refused                 int64
 }
 
-// arenaBlock is a part of the arena, in use or free. A free block remembers who used it last.
+// arenaBlock is a part of the arena, in use or free. A free block records its last user.
 type arenaBlock struct {
 	offset, bytes int64
 	used          bool
-	last          *Stream // nil: nobody since the arena was made, or since everything was waited for
+	last          *Stream // nil: unused since the arena was made, or since everything was waited for
 }
 
 const arenaAlign = 256
@@ -48,8 +48,8 @@ func (d *Device) NewArena(bytes int64) (*Arena, error) {
 	return &Arena{dev: d, mem: m, blocks: []arenaBlock{{bytes: bytes}}, stats: ArenaStats{Bytes: bytes}}, nil
 }
 
-// Alloc returns bytes for use by st in commands that follow in s. It adds a record and a wait to s
-// when the only fit was last used by another stream. ErrOutOfMemory names what was asked and what was left.
+// Alloc returns bytes for use by st in commands that follow in s. If the only fit was last used by another stream, it
+// adds a record and a wait to s. ErrOutOfMemory contains the requested and the free bytes.
 func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 	if bytes <= 0 {
 		return 0, &Error{Op: fmt.Sprintf("arena alloc of %d bytes", bytes), Code: CodeInvalidValue}
@@ -72,7 +72,7 @@ func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 		return 0, err
 	}
 
-	// What is more than asked stays free, and keeps the memory of who used it last.
+	// The remainder stays free, with the same last user.
 	b := &a.blocks[i]
 	if b.bytes > bytes {
 		rest := arenaBlock{offset: b.offset + bytes, bytes: b.bytes - bytes, last: b.last}
@@ -87,7 +87,7 @@ func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 	return a.mem.addr + Address(b.offset), nil
 }
 
-// fitBlock returns the smallest free block that holds bytes: one that needs no event if there is any.
+// fitBlock returns the smallest free block that holds bytes, preferring one that needs no event.
 func (a *Arena) fitBlock(st *Stream, bytes int64) int {
 	best, bestEasy := -1, false
 	for i := range a.blocks {
@@ -96,7 +96,7 @@ func (a *Arena) fitBlock(st *Stream, bytes int64) int {
 			continue
 		}
 
-		// A block of another stream costs an event and a wait, so a larger one that costs neither goes first.
+		// A block of another stream costs an event and a wait, so a larger block without that cost comes first.
 		easy := b.last == nil || b.last == st
 		if best < 0 || easy && !bestEasy || easy == bestEasy && b.bytes < a.blocks[best].bytes {
 			best, bestEasy = i, easy
@@ -105,9 +105,9 @@ func (a *Arena) fitBlock(st *Stream, bytes int64) int {
 	return best
 }
 
-// orderAfter puts st behind the last user of a block.
+// orderAfter makes st wait for the last user of a block.
 func (a *Arena) orderAfter(s *Submission, st, last *Stream) error {
-	// Commands of one stream run in order: what used the block before has ended when these begin.
+	// Commands of one stream run in order: those that used the block end before these begin.
 	if last == nil || last == st {
 		if last == st && st != nil {
 			a.stats.SameStream++
@@ -124,7 +124,7 @@ func (a *Arena) orderAfter(s *Submission, st, last *Stream) error {
 	a.events = append(a.events, ev) // kept until Close: s is not submitted yet
 
 	if len(a.events) > arenaEventsMax {
-		a.events[0].Free() // submitted long ago; a wait keeps the point it was given at submission
+		a.events[0].Free() // submitted long ago; a wait keeps the record that it was given at submission
 		a.events = slices.Delete(a.events, 0, 1)
 	}
 	a.stats.CrossStream++
@@ -134,8 +134,8 @@ func (a *Arena) orderAfter(s *Submission, st, last *Stream) error {
 // arenaEventsMax is how many cross-stream reuses may lie between building and submitting.
 const arenaEventsMax = 64
 
-// Free gives back the block at addr; last is the stream whose commands used it last, nil for the one it
-// was allocated for.
+// Free returns the block at addr; last is the stream whose commands used it last, nil for the one it was allocated
+// for.
 func (a *Arena) Free(addr Address, last *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,14 +152,14 @@ func (a *Arena) Free(addr Address, last *Stream) error {
 	}
 
 	a.stats.InUse -= a.blocks[i].bytes
-	// Neighbours are joined, or the arena would fall into pieces that fit nobody.
+	// Adjacent free blocks are joined, or the arena would fragment.
 	a.joinNext(i)
 	a.joinNext(i - 1)
 	return nil
 }
 
-// joinNext merges block i with the next where both are free. A merged block of two streams would need two
-// events, so only blocks with the same last user, or none, are merged.
+// joinNext merges block i with the next if both are free. A merged block of two streams would need two events, so
+// only blocks with the same last user, or none, are merged.
 func (a *Arena) joinNext(i int) {
 	if i < 0 || i+1 >= len(a.blocks) {
 		return
@@ -170,7 +170,7 @@ func (a *Arena) joinNext(i int) {
 		return
 	}
 
-	// Part of the merged block was used by next's stream, so whoever gets it waits for that stream.
+	// Part of the merged block was used by next's stream, so the next user waits for that stream.
 	if b.last == nil {
 		b.last = next.last
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Device is one GPU and everything opened from it.
+// Device is one GPU and all objects opened from it.
 type Device struct {
 	drv    driver
 	sticky atomic.Int32 // the first sticky Code; 0 while healthy
@@ -17,19 +17,19 @@ type Device struct {
 	live   counters
 	pinned pinnedPool
 
-	suspect   atomic.Bool  // a wait ended with ErrHung: frees are bounded from then on
-	stuck     atomic.Bool  // a free did not return: the others are left out
-	abandoned atomic.Int64 // frees left out, or given up
+	suspect   atomic.Bool  // a wait ended with ErrHung: frees have a time limit from then on
+	stuck     atomic.Bool  // a free did not return: further frees are skipped
+	abandoned atomic.Int64 // frees skipped or given up
 
 	mu      sync.Mutex
 	streams []*Stream // idle, under mu
 	events  []*Event  // idle, under mu
 }
 
-// Live counts what is open. Every field is zero after an orderly end.
+// Live counts open objects. Every field is zero after an orderly end.
 type Live struct {
 	DeviceBytes, DeviceBlocks int64
-	PinnedBytes, HostSlabs    int64 // slabs handed out, and the pinned bytes held by the pool in or out of use
+	PinnedBytes, HostSlabs    int64 // slabs in use, and the pinned bytes that the pool holds, in use or not
 	Registered                int64
 	Shared                    int64 // blocks of other processes
 	Streams, Events           int64
@@ -47,7 +47,7 @@ func newDevice(drv driver, pinnedBytesMax int64) *Device {
 	return d
 }
 
-// Properties returns what the device says of itself.
+// Properties returns the device's properties.
 func (d *Device) Properties() Properties { return d.drv.properties() }
 
 // Live returns the open counts now.
@@ -58,8 +58,8 @@ func (d *Device) Live() Live {
 		Streams: c.streams.Load(), Events: c.events.Load(), Modules: c.modules.Load(), Graphs: c.graphs.Load()}
 }
 
-// MemoryInfo returns free and total bytes of device memory as the driver sees them, which includes
-// what other processes use.
+// MemoryInfo returns free and total bytes of device memory as the driver sees them, which includes other processes'
+// use.
 func (d *Device) MemoryInfo() (free, total int64, err error) {
 	if err := d.checkUsable("memory info"); err != nil {
 		return 0, 0, err
@@ -87,7 +87,7 @@ func (d *Device) checkUsable(op string) error {
 	return nil
 }
 
-// checkCode remembers the first sticky code and returns the code as an error.
+// checkCode records the first sticky code and returns the code as an error.
 func (d *Device) checkCode(c Code, op string) error {
 	if c == CodeSuccess {
 		return nil
@@ -98,9 +98,8 @@ func (d *Device) checkCode(c Code, op string) error {
 	return &Error{Op: op, Code: c}
 }
 
-// Submit enqueues all commands of s in order and returns without waiting for them. On an error the
-// commands that were enqueued are gone from s and the others are still in it, so that a caller may
-// submit them again; after a sticky code there is no point in that.
+// Submit enqueues all commands of s in order and returns without waiting for them. On an error the enqueued commands
+// are removed from s, so that a caller may submit the others again, which is useless after a sticky code.
 func (d *Device) Submit(s *Submission) error {
 	if err := d.checkUsable("submit"); err != nil {
 		return err
@@ -117,7 +116,7 @@ func (d *Device) Submit(s *Submission) error {
 	return d.checkCode(c, "submit")
 }
 
-// Done tells whether the latest submitted Record of ev has completed; an event never recorded is done.
+// Done reports whether the latest submitted Record of ev has completed; an event never recorded is done.
 func (d *Device) Done(ev *Event) (bool, error) {
 	if err := d.checkUsable("query event"); err != nil {
 		return false, err
@@ -140,7 +139,7 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 			return fmt.Errorf("wait for event: %w: %w", d.markHung(), err)
 		}
 
-		// A virtual device moves only when a waiter moves it: where it cannot, waiting longer changes nothing.
+		// A virtual device moves only when a waiter moves it: if it cannot move, waiting longer changes nothing.
 		if !d.drv.pause(tries, 0) {
 			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.markHung())
 		}
@@ -150,8 +149,8 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 // WaitFor is Wait with a limit instead of a context; it allocates nothing unless it fails.
 func (d *Device) WaitFor(limit time.Duration, ev *Event) error { return d.WaitAbout(0, limit, ev) }
 
-// WaitAbout is WaitFor by a caller that knows about how long it will take: the thread sleeps until shortly
-// before. What takes less is seen late, so expected should be a short case.
+// WaitAbout is WaitFor for a caller that knows roughly how long it will take: the thread sleeps until shortly before
+// that. A shorter wait ends late, so expected should be a low estimate.
 func (d *Device) WaitAbout(expected, limit time.Duration, ev *Event) error {
 	start := time.Now()
 	for tries := 0; ; tries++ {
@@ -179,21 +178,21 @@ func (d *Device) Elapsed(from, to *Event) (time.Duration, error) {
 	return t, d.checkCode(c, "elapsed")
 }
 
-// markHung returns ErrHung and remembers it.
+// markHung records and returns ErrHung.
 func (d *Device) markHung() error {
 	d.suspect.Store(true)
 	return ErrHung
 }
 
-// Close ends the device. Idle pooled streams, events and slabs are freed; whatever is still held by
-// callers is named in the error (I1). Close is idempotent. On a device that does not answer it gives up
-// after closeMost, leaves memory to the end of the process and says so in an error that wraps ErrHung.
+// Close ends the device. Idle pooled streams, events and slabs are freed; objects still held by callers are named in
+// the error (I1). Close is idempotent. On a device that does not answer it gives up after closeMost, leaves memory to
+// the end of the process and returns an error that wraps ErrHung.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
 
-	// A GPU that hangs never lets go of what is under way on it: closing is given a limit.
+	// A hanging GPU never completes its commands, so closing has a time limit.
 	ended := make(chan Code, 1)
 	var leak error
 	go func() {
@@ -217,13 +216,13 @@ func (d *Device) Close() error {
 		return errors.Join(leak, codeError(c, "close device"))
 	case <-limit.C:
 		if e, ok := d.drv.(*emulated); ok {
-			e.closeDriver() // lets go of the goroutine above; a GPU keeps it
+			e.closeDriver() // ends the goroutine above; a hanging GPU keeps it
 		}
 		return fmt.Errorf("close device: gave up after %v: %w: its memory is left to the end of the process: %+v", closeMost, ErrHung, d.Live())
 	}
 }
 
-// emptyPools frees what the pools keep.
+// emptyPools frees the pools' idle objects.
 func (d *Device) emptyPools() {
 	d.mu.Lock()
 	for _, s := range d.streams {

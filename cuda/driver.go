@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// driver is what a device implements: the CUDA driver (tag cuda) or the emulation. Everything above
-// it (pools, counters, sticky errors) is shared, so CI runs the code that serves. Handles are opaque
-// and never zero. Any goroutine may call any method. Codes, not errors: success must cost nothing.
+// driver is implemented by the CUDA driver (tag cuda) and by the emulation. Everything above it (pools, counters,
+// sticky errors) is shared, so CI runs the production code. Handles are opaque and never zero. Any goroutine may call
+// any method. Results are codes, not errors, so that success costs nothing.
 type driver interface {
 	properties() Properties
 	allocDevice(bytes int64) (uint64, Code)
@@ -38,8 +38,8 @@ type driver interface {
 	capture(stream uint64, commands []command, params []byte) (uint64, Code)
 	freeGraph(uint64) Code
 
-	// pause passes the time between two queries of a wait, of which left is what is expected to remain (0 or less
-	// when that is not known); false when nothing can ever change (virtual time).
+	// pause passes the time between two queries of a wait; left is the expected remaining time (0 or less if
+	// unknown). It returns false when nothing can ever change (virtual time).
 	pause(tries int, left time.Duration) bool
 	closeDriver() Code
 }

@@ -9,9 +9,8 @@ import (
 	"downbeat.dev/cuda/pace"
 )
 
-// Emulation describes an emulated GPU. It keeps real bytes: copies copy, and kernels run their Go
-// form, so results are right; only the durations are modelled. The zero value of a field takes the
-// default in brackets.
+// Emulation configures an emulated GPU. It keeps real bytes: copies copy, and kernels run their Go form, so results
+// are right; only the durations are modelled. The zero value of a field means the default in brackets.
 type Emulation struct {
 	Name             string        // ["emulated"]
 	MemoryBytes      int64         // device memory [1 GiB]
@@ -26,24 +25,24 @@ type Emulation struct {
 	KernelTime func(l Launch) time.Duration
 	// Kernels are the Go forms by name. A name that is missing is not found, as in a PTX module.
 	Kernels map[string]KernelFunc
-	// Virtual makes time stand still but for Device.Advance and Device.Wait, which jumps. In real time
-	// nothing runs beside the callers: whoever asks or waits performs what has begun by then.
+	// Virtual makes time stand still except for Device.Advance and Device.Wait, which jumps. In real time nothing
+	// runs in the background: a caller that queries or waits performs the commands that have begun by then.
 	Virtual bool
-	// Taken is how much device memory other processes hold now; nil: none. It must not call the device.
+	// Taken returns the device memory that other processes hold now; nil: none. It must not call the device.
 	Taken func() int64
-	// Fault is asked before every operation; nil injects nothing. It must not call the device.
+	// Fault is called before every operation; nil injects nothing. It must not call the device.
 	Fault func(site Site) Fault
 }
 
-// Launch is what KernelTime and a KernelFunc see of a launch.
+// Launch is a launch as passed to KernelTime and a KernelFunc.
 type Launch struct {
 	Kernel      string
 	Grid, Block Dim
 	Params      []byte // the kernel's struct; valid during the call
 }
 
-// KernelFunc is a kernel in Go. Reaching outside allocated memory through m panics with a code, which
-// becomes CodeIllegalAddress.
+// KernelFunc is a kernel in Go. An access through m outside allocated memory panics with a code, which becomes
+// CodeIllegalAddress.
 type KernelFunc func(m *DeviceMemory, l Launch)
 
 // Site is one operation: its name ("alloc", "pin", "alloc host", "register", "new stream", "new event",
@@ -54,15 +53,15 @@ type Site struct {
 	N  int
 }
 
-// Fault is what happens at a site. The zero value is no fault.
+// Fault is the fault at a site. The zero value is no fault.
 type Fault struct {
-	Code  Code            // the operation fails; a sticky code takes the device with it
+	Code  Code            // the operation fails; a sticky code makes the device unusable
 	Hang  bool            // the command starts and never ends (commands only)
 	Until <-chan struct{} // with Hang: it ends when the channel is closed
 	Slow  time.Duration   // the command takes this much longer (commands only)
 }
 
-// OpenEmulated makes a device out of e.
+// OpenEmulated opens an emulated device.
 func OpenEmulated(e Emulation) (*Device, error) {
 	m, err := newEmulated(e)
 	if err != nil {
@@ -98,21 +97,21 @@ func (e Emulation) withDefaults() Emulation {
 	return e
 }
 
-// emulated is the driver of an emulated device. mu guards everything; turn is held by whoever moves
-// time, so that kernels run without mu and Submit does not wait for them.
+// emulated is the driver of an emulated device. mu guards everything. The goroutine that advances time holds turn, so
+// that kernels run without mu and Submit does not wait for them.
 type emulated struct {
 	cfg   Emulation
 	turn  sync.Mutex
 	mu    sync.Mutex
 	sites map[string]int
 	lost  Code
-	next  uint64 // the last handle given out
+	next  uint64 // the last handle issued
 
 	mem     DeviceMemory
-	running DeviceMemory // mem as the command being performed sees it; under turn
+	running DeviceMemory // mem as seen by the command being performed; under turn
 	host    map[uintptr]hostBlock
 	streams map[uint64]*emStream
-	order   []*emStream // of streams, as they were made
+	order   []*emStream // streams in the order of their creation
 	events  map[uint64]*emEvent
 	modules map[uint64]bool
 	kernels map[uint64]string
@@ -131,7 +130,7 @@ type emulated struct {
 type hostBlock struct {
 	mem        []byte
 	pinned     bool
-	registered bool // another owner's
+	registered bool // owned by another
 }
 
 type emGraph struct {
@@ -144,7 +143,7 @@ func newEmulated(e Emulation) (*emulated, error) {
 		streams: map[uint64]*emStream{}, events: map[uint64]*emEvent{}, modules: map[uint64]bool{},
 		kernels: map[uint64]string{}, graphs: map[uint64]emGraph{}, start: time.Now()}
 
-	// No address is near zero: an offset that is taken for an address is then seen as illegal.
+	// No address is near zero, so that an offset used as an address is illegal.
 	m.mem.total = m.cfg.MemoryBytes
 	m.mem.next = 1 << 40
 
@@ -162,7 +161,7 @@ func newEmulated(e Emulation) (*emulated, error) {
 	return m, nil
 }
 
-// faultAt asks for a fault at a site; call under mu.
+// faultAt returns the fault at a site; call under mu.
 func (m *emulated) faultAt(op string) Fault {
 	if m.cfg.Fault == nil {
 		return Fault{}
@@ -180,7 +179,7 @@ func (m *emulated) faultAt(op string) Fault {
 	return f
 }
 
-// enterCall is the common start of every setup call: it takes mu and reports the device's state or a fault.
+// enterCall starts every setup call: it takes mu and returns the device's state or a fault.
 func (m *emulated) enterCall(op string) Code {
 	m.mu.Lock()
 	if m.closed {
@@ -214,7 +213,7 @@ func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
 	return m.mem.alloc(bytes)
 }
 
-// free is the device memory that nobody holds.
+// free returns the unused device memory.
 func (m *emulated) free() int64 {
 	free := m.mem.total - m.mem.used
 	if m.cfg.Taken != nil {
@@ -250,13 +249,13 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 	b := make([]byte, bytes)
 	p := unsafe.Pointer(unsafe.SliceData(b))
 
-	// The caller has only a bare pointer: this entry keeps the memory from the collector.
+	// The caller has only a bare pointer: this entry keeps the memory from the garbage collector.
 	m.host[uintptr(p)] = hostBlock{mem: b, pinned: pinned}
 	return p, CodeSuccess
 }
 
 func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
-	// Unpinning waits for the device, as the driver's call does; pageable memory is the host's alone.
+	// Unpinning waits for the device, as the driver's call does; pageable memory belongs only to the host.
 	if pinned {
 		m.settleEnded()
 	} else {
@@ -329,8 +328,8 @@ func (m *emulated) kernel(module uint64, name string) (uint64, Code) {
 	return h, CodeSuccess
 }
 
-// settleEnded returns with mu held when what has ended by now is performed and no command hangs: the driver's
-// calls that free memory wait for the device too, for ever if need be.
+// settleEnded returns with mu held when all ended commands are performed and no command hangs: the driver's calls
+// that free memory wait for the device too, possibly for ever.
 func (m *emulated) settleEnded() {
 	if !m.cfg.Virtual {
 		m.catchUp()
@@ -354,7 +353,7 @@ func (m *emulated) closeDriver() Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	// Whoever waits for a hang to end must not wait for a device that is gone.
+	// A wait for a hang to end must not outlive the device.
 	m.freed.Broadcast()
 
 	for _, t := range m.timers {

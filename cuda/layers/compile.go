@@ -25,7 +25,7 @@ type compiler struct {
 	ends      map[string]bool  // graph outputs
 	params    map[string]int   // parameter by name
 	done      []bool           // nodes that were lowered or fused
-	layer     *Layer           // what is being built
+	layer     *Layer           // the layer being built
 	node      *Node
 	wide      map[string]*tensor // graph outputs of real numbers in half precision, as float32
 }
@@ -39,7 +39,7 @@ func Compile(g *Graph, batch int, precision Precision) (*Plan, error) {
 		return nil, fmt.Errorf("compile %q: %v", g.Name, precision)
 	}
 
-	// Plans for other batch sizes share what is derived from constants.
+	// Plans for other batch sizes share values derived from constants.
 	if g.derived == nil {
 		g.derived = map[string][]byte{}
 	}
@@ -62,7 +62,7 @@ func (c *compiler) compileGraph() error {
 		return err
 	}
 
-	// Nodes that another one has taken in, such as an activation behind a convolution, are done already.
+	// Nodes fused into an earlier one, such as an activation behind a convolution, are done already.
 	for i := range c.g.Nodes {
 		if c.done[i] {
 			continue
@@ -83,7 +83,7 @@ func (c *compiler) compileGraph() error {
 	return nil
 }
 
-// checkSupported names every operator that is missing at once, so that a user sees the whole list.
+// checkSupported names all missing operators in one error.
 func (c *compiler) checkSupported() error {
 	var missing []string
 	for i := range c.g.Nodes {
@@ -98,7 +98,7 @@ func (c *compiler) checkSupported() error {
 	return nil
 }
 
-// declareInputs enters constants and inputs, and counts users.
+// declareInputs declares constants and inputs, and counts users.
 func (c *compiler) declareInputs() error {
 	for i := range c.g.Constants {
 		k := &c.g.Constants[i]
@@ -106,7 +106,7 @@ func (c *compiler) declareInputs() error {
 			return err
 		}
 
-		// An empty constant is one, too; nil would say that the value is computed.
+		// An empty constant needs data too; nil would mean that the value is computed.
 		data := k.Data
 		if data == nil {
 			data = []byte{}
@@ -115,7 +115,8 @@ func (c *compiler) declareInputs() error {
 	}
 
 	for i, in := range c.g.Inputs {
-		// The first dimension may be the batch; every other one must be a number, since buffers are laid out now.
+		// Only the first dimension may be the batch; every other one must be a number, since buffers are laid out
+		// now.
 		dims := slices.Clone(in.Dims)
 		for d, n := range dims {
 			if n == -1 && d == 0 {
@@ -134,7 +135,7 @@ func (c *compiler) declareInputs() error {
 			return err
 		}
 
-		// Clients send float32, whatever the plan computes with.
+		// Clients send float32, whatever the plan's precision.
 		t.stored = t.Type
 		t.buffer = c.addBuffer(Buffer{Kind: Input, Bytes: t.byteSize(), Index: i})
 		c.plan.Inputs = append(c.plan.Inputs, Tensor{Value: t.Value, Layer: -1})
@@ -143,27 +144,27 @@ func (c *compiler) declareInputs() error {
 		}
 	}
 
-	// What uses a value decides whether it can be fused into the step that makes it.
+	// The users of a value decide whether it can be fused into the step that makes it.
 	for i := range c.g.Nodes {
 		for _, in := range c.g.Nodes[i].Inputs {
 			c.users[in] = append(c.users[in], i)
 		}
 	}
 
-	// Outputs must exist by themselves: no step takes them in.
+	// Outputs must exist as buffers: no step fuses them.
 	for _, o := range c.g.Outputs {
 		c.ends[o] = true
 	}
 	return nil
 }
 
-// narrowInput replaces an input of real numbers by what the plan computes with, in a layer of its own.
+// narrowInput converts an input of real numbers to the plan's precision, in a layer of its own.
 func (c *compiler) narrowInput(t *tensor) error {
 	if t.stored == c.precision.storedType(t.Type) {
 		return nil
 	}
 
-	// Images take channels last in the same cast.
+	// The same cast moves the channels of images last.
 	y := &tensor{Value: t.Value, stored: c.precision.storedType(t.Type), last: len(t.Dims) == 4}
 	y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.byteSize()})
 
@@ -177,8 +178,8 @@ func (c *compiler) narrowInput(t *tensor) error {
 	return nil
 }
 
-// widenOutputs makes the outputs that the layer under way computes float32, in the same layer, so that an early
-// output is complete when its layer is.
+// widenOutputs converts the outputs of the present layer to float32 within the layer, so that an early output is
+// complete when its layer is.
 func (c *compiler) widenOutputs() error {
 	if c.precision == FP32 {
 		return nil
@@ -200,7 +201,7 @@ func (c *compiler) widenOutputs() error {
 	return nil
 }
 
-// lowerNode turns a node into a layer, or computes it when it depends on constants only.
+// lowerNode turns a node into a layer, or computes it if it depends only on constants.
 func (c *compiler) lowerNode(n *Node) error {
 	op := operators[n.Op]
 
@@ -220,7 +221,7 @@ func (c *compiler) lowerNode(n *Node) error {
 		}
 	}
 
-	// What depends on constants alone is computed now, once.
+	// Nodes that depend only on constants are computed now, once.
 	if c.dependsOnConstants(n) && n.Op != "Constant" {
 		return c.foldNode(n)
 	}
@@ -233,7 +234,7 @@ func (c *compiler) lowerNode(n *Node) error {
 		return err
 	}
 
-	// A node that only renames bytes, such as a Reshape, becomes no layer.
+	// A node that only reinterprets bytes, such as a Reshape, becomes no layer.
 	if len(c.layer.Steps) > 0 {
 		c.plan.Layers = append(c.plan.Layers, *c.layer)
 	}
@@ -246,7 +247,7 @@ func emitLaunch[T any](c *compiler, kernel string, addresses int, grid, block cu
 		Params: slices.Clone(kernels.Bytes(p)), Addresses: addresses})
 }
 
-// soleUser returns the only node that reads a value, nil when there are several, none, or it is an output.
+// soleUser returns the only node that reads a value; nil if there are several or none, or the value is an output.
 func (c *compiler) soleUser(name string) *Node {
 	if u := c.users[name]; len(u) == 1 && !c.ends[name] && !c.done[u[0]] {
 		return &c.g.Nodes[u[0]]
@@ -254,7 +255,7 @@ func (c *compiler) soleUser(name string) *Node {
 	return nil
 }
 
-// fuseUser marks the sole user of name as part of the layer under way and returns its output's name.
+// fuseUser marks the sole user of name as part of the present layer and returns the name of its output.
 func (c *compiler) fuseUser(name string) string {
 	i := c.users[name][0]
 	c.done[i] = true
@@ -262,7 +263,7 @@ func (c *compiler) fuseUser(name string) string {
 	return c.g.Nodes[i].Outputs[0]
 }
 
-// finishOutputs makes the buffers of the graph's outputs outputs.
+// finishOutputs gives each of the graph's outputs an output buffer.
 func (c *compiler) finishOutputs() error {
 	if len(c.g.Outputs) == 0 {
 		return errors.New("no outputs")
@@ -282,7 +283,7 @@ func (c *compiler) finishOutputs() error {
 			t = w
 		}
 
-		// An output is a buffer of its own, in the type that clients see: inputs, constants and views are copied.
+		// An output needs a buffer of its own, in the type that clients see: inputs, constants and views are copied.
 		if t.buffer < 0 || c.plan.Buffers[t.buffer].Kind != Activation || t.stored != t.Type || t.last {
 			var err error
 			if t, err = c.copyOutput(t); err != nil {

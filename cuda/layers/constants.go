@@ -11,9 +11,10 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// Constants: nodes that are computed while compiling, and the parameters that a plan's launches read.
+// Constants: nodes that are computed during compilation, and the parameters that a plan's launches read.
 
-// dependsOnConstants tells whether a node depends on constants only; a Shape does, its input's shape being known.
+// dependsOnConstants reports whether a node depends only on constants; a Shape does, because its input's shape is
+// known.
 func (c *compiler) dependsOnConstants(n *Node) bool {
 	for _, in := range n.Inputs {
 		if in != "" && !c.values[in].isConstant() {
@@ -23,7 +24,7 @@ func (c *compiler) dependsOnConstants(n *Node) bool {
 	return true
 }
 
-// foldBytesMax bounds what a constant may grow to: a file of a few bytes must not take all memory.
+// foldBytesMax bounds the size of a computed constant: a file of a few bytes must not take all memory.
 const foldBytesMax = 256 << 20
 
 // foldNode computes a node of constants with the Go kernels.
@@ -35,13 +36,13 @@ func (c *compiler) foldNode(n *Node) error {
 	for _, in := range n.Inputs {
 		if in != "" {
 			t := *c.values[in]
-			// In the folded node's plan the value has no place yet.
+			// In the folded node's plan the value has no buffer yet.
 			t.buffer, t.other, t.stored = -1, nil, t.Type
 			f.values[in] = &t
 		}
 	}
 
-	// The node is compiled by itself and run on the reference kernels, so that folding and running agree.
+	// The node is compiled by itself and run on the reference kernels, so folding and running agree.
 	if err := operators[n.Op].lower(f, n); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (c *compiler) foldNode(n *Node) error {
 		}
 		k.stored = k.Type
 
-		// A view of a constant keeps its bytes; anything else is what the kernels wrote.
+		// A view of a constant keeps its bytes; otherwise the kernels wrote them.
 		if k.data = t.data; k.data == nil {
 			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.byteSize()))
 		}
@@ -80,7 +81,7 @@ func (c *compiler) foldNode(n *Node) error {
 	return nil
 }
 
-// fillBuffers gives every buffer of a folded node memory.
+// fillBuffers allocates every buffer of a folded node.
 func (c *compiler) fillBuffers() (*cuda.DeviceMemory, []cuda.Address, error) {
 	mem := cuda.NewDeviceMemory(foldBytesMax)
 	base := make([]cuda.Address, len(c.plan.Buffers))
@@ -103,8 +104,7 @@ func (c *compiler) refOf(t *tensor) uint64 {
 		return 0
 	}
 
-	// Only a constant that a launch reads becomes a parameter; those that were folded away never reach the
-	// device.
+	// Only constants that a launch reads become parameters; those that were folded away never reach the device.
 	if t.buffer < 0 {
 		t.stored = c.precision.storedType(t.Type)
 		if t.stored == t.Type {
@@ -114,7 +114,7 @@ func (c *compiler) refOf(t *tensor) uint64 {
 		}
 	}
 
-	// A layer lists its parameters, so that it can run with those alone on the device.
+	// A layer lists its parameters, so that it can run with only those on the device.
 	b := &c.plan.Buffers[t.buffer]
 	if b.Kind == Parameter && !slices.Contains(c.layer.Params, b.Index) {
 		c.layer.Params = append(c.layer.Params, b.Index)
@@ -124,7 +124,7 @@ func (c *compiler) refOf(t *tensor) uint64 {
 	return makeRef(t.buffer, 0)
 }
 
-// addParam makes bytes a parameter. One that is not an initialiser as it stands is named by its contents, so
+// addParam makes bytes a parameter. If they are not an unchanged initialiser they are named by their contents, so
 // that plans for other batches agree (L3).
 func (c *compiler) addParam(source string, data []byte) int {
 	name := source
@@ -142,8 +142,8 @@ func (c *compiler) addParam(source string, data []byte) int {
 	return b
 }
 
-// addHalfParam makes real numbers a parameter of the plan's precision. Where they have a name they are computed once
-// for all batches.
+// addHalfParam makes real numbers a parameter in the plan's precision. If they have a name they are computed once for
+// all batches.
 func (c *compiler) addHalfParam(source string, numbers func() []float32) int {
 	if source == "" {
 		return c.addParam("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
@@ -165,8 +165,8 @@ func (c *compiler) paramFloats(v []float32) uint64 {
 	return c.refOf(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
 }
 
-// addDerived makes numbers computed from constants a parameter of dims and returns its ref. They are computed
-// once for all batches where every constant is an initialiser.
+// addDerived makes numbers computed from constants a parameter of dims and returns its ref. If every constant is an
+// initialiser, they are computed once for all batches.
 func (c *compiler) addDerived(how string, dims []int, numbers func() []float32, from ...*tensor) uint64 {
 	name := how
 
@@ -179,7 +179,7 @@ func (c *compiler) addDerived(how string, dims []int, numbers func() []float32, 
 		}
 	}
 
-	// A name that says how it came about lets all batch sizes share one copy.
+	// A name made of the computation lets all batch sizes share one copy.
 	t := &tensor{Value: Value{Type: Float32, Dims: dims}, buffer: -1, source: name, stored: Float32}
 	if c.precision != FP32 {
 		t.stored, t.buffer = c.precision.storedType(Float32), c.addHalfParam(name, numbers)
@@ -205,7 +205,7 @@ func viewOf[T any](b []byte) []T {
 	if n == 0 {
 		return nil
 	}
-	if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%unsafe.Alignof(t) != 0 { // bytes inside a file may lie anywhere
+	if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%unsafe.Alignof(t) != 0 { // bytes within a file may be unaligned
 		v := make([]T, n)
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), n*size), b)
 		return v

@@ -17,7 +17,7 @@ func denseStrides(dims []int) []int {
 	return s
 }
 
-// broadcastShape returns the shape of two shapes together, by ONNX's (NumPy's) rule.
+// broadcastShape returns the common shape of two shapes by ONNX's (NumPy's) broadcasting rule.
 func broadcastShape(a, b []int) ([]int, error) {
 	n := max(len(a), len(b))
 	out := make([]int, n)
@@ -52,8 +52,8 @@ func repeatedStrides(dims, out []int) []int {
 	return s
 }
 
-// joinDims merges neighbouring dimensions that every view walks as one, drops those of extent 1, and fills
-// up to the kernels' rank with ones in front.
+// joinDims merges adjacent dimensions that every view walks as one, drops those of extent 1, and prepends dimensions
+// of extent 1 up to the kernels' rank.
 func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMax]int32, error) {
 	var out [kernels.RankMax]int32
 	strides := make([][kernels.RankMax]int32, len(views))
@@ -65,7 +65,7 @@ func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.Ra
 			continue
 		}
 
-		// Two dimensions are one where every view steps over them evenly.
+		// Two dimensions merge if every view steps over them evenly.
 		one := len(d) > 0
 		for k := range views {
 			one = one && v[k][len(d)-1] == views[k][i]*n
@@ -89,7 +89,7 @@ func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.Ra
 		return out, nil, fmt.Errorf("%d dimensions that cannot be joined, at most %d: %w", len(d), kernels.RankMax, ErrUnsupported)
 	}
 
-	// Kernels take RankMax dimensions: leading ones are filled up.
+	// Kernels take RankMax dimensions: prepend the missing ones.
 	pad := kernels.RankMax - len(d)
 	for i := range out {
 		out[i] = 1
@@ -103,7 +103,7 @@ func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.Ra
 	return out, strides, nil
 }
 
-// constantInts returns a constant input as numbers; how says what it is for.
+// constantInts returns a constant input as numbers; how says what they are for, in errors.
 func (c *compiler) constantInts(i int, how string) ([]int, error) {
 	t := c.plainInput(i)
 	if t == nil {
@@ -128,14 +128,14 @@ func (c *compiler) constantInts(i int, how string) ([]int, error) {
 		return nil, fmt.Errorf("%s %q is %v", how, t.Name, t.Type)
 	}
 
-	// No dimensions is a shape, too: that of a scalar.
+	// No dimensions is a valid shape: that of a scalar.
 	if out == nil {
 		out = []int{}
 	}
 	return out, nil
 }
 
-// intsAttr returns numbers from an attribute, or from an input as later operator sets have it.
+// intsAttr returns numbers from an attribute, or from an input as in later operator sets.
 func (c *compiler) intsAttr(name string, input int) ([]int, error) {
 	if a, ok := c.node.Attrs[name]; ok {
 		out := []int{}
@@ -161,7 +161,7 @@ func (c *compiler) floatAttr(name string, otherwise float32) float32 {
 	return otherwise
 }
 
-// axisIndex turns an axis that may count from the end into an index below rank.
+// axisIndex converts an axis, which may count from the end, to an index below rank.
 func axisIndex(a, rank int) (int, error) {
 	if a < -rank || a >= rank {
 		return 0, fmt.Errorf("axis %d of %d dimensions", a, rank)

@@ -1,16 +1,18 @@
-// Package layers turns a graph into a plan: an ordered list of layers, each a few kernel launches with
-// explicit parameters and activations, for one batch size. A layer runs for the whole batch before the
-// next begins, so its parameters are needed once (AdaInf §3.4.1).
+// Package layers compiles a graph to a plan for one batch size: an ordered list of layers, each a few kernel launches
+// with explicit parameters and activations. A layer runs for the whole batch before the next begins, so its
+// parameters are needed once (AdaInf §3.4.1).
 //
-// It is pure: it knows kernels' structs and shapes, and no device. Package executor runs plans. Graphs
-// come from ONNX files through backend/layered; Graph is the small form that this package consumes.
+// The package is pure: it knows kernels' structs and shapes, and no device. Package executor runs plans. Graphs come
+// from ONNX files through backend/layered; Graph is the small form that this package reads.
 //
-// What Compile does: fixes the batch, infers every shape, computes what depends on constants only,
-// folds batch normalisation into convolutions, fuses activations, biases and residual additions, and
-// places activations in as little memory as their lifetimes allow. An operator it does not know is an
-// error that names it (ErrUnsupported), and so is a shape that does not infer.
+// Compile fixes the batch, infers every shape, computes nodes that depend only on constants, folds batch
+// normalisation into convolutions, fuses activations, biases and residual additions, and places activations in as
+// little memory as their lifetimes allow. An unknown operator, or a shape that cannot be inferred, is an error that
+// names it (ErrUnsupported).
 //
-// Invariants: L1 two activations share memory only if no layer needs both. L2 every launch names its
-// addresses first in its struct, so that a plan is bound to memory without knowing kernels. L3 the
-// parameters of plans of one graph for different batches have the same names for the same bytes.
+// Invariants:
+//
+//	L1  two activations share memory only if no layer needs both;
+//	L2  every launch has its addresses first in its struct, so a plan is bound to memory without knowing kernels;
+//	L3  in plans of one graph for different batches, parameters with the same bytes have the same name.
 package layers

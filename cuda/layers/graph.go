@@ -16,7 +16,7 @@ const (
 	Int64
 	Bool
 	Uint8
-	float16  // how Float32 is stored in a plan of that precision; no graph has it
+	float16  // storage of Float32 in a plan of that precision; not used in graphs
 	bfloat16 //
 )
 
@@ -43,8 +43,8 @@ func (t DataType) String() string {
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// Value is a tensor's name, type and dimensions. In a Graph's inputs a dimension of −1 stands for the
-// batch, and only the first may be that.
+// Value is a tensor's name, type and dimensions. In a Graph's inputs the first dimension may be −1, which stands for
+// the batch.
 type Value struct {
 	Name string
 	Type DataType
@@ -57,7 +57,7 @@ type Constant struct {
 	Data []byte
 }
 
-// Attr is an attribute of a node; which field counts depends on the operator.
+// Attr is an attribute of a node; the operator determines which field is used.
 type Attr struct {
 	Int    int64
 	Float  float32
@@ -67,7 +67,7 @@ type Attr struct {
 	Tensor *Constant
 }
 
-// Node is one operator, in the terms of ONNX's default operator set. An empty input name is an input left out.
+// Node is one operator of ONNX's default operator set. An empty input name is an omitted input.
 type Node struct {
 	Name, Op string
 	Inputs   []string
@@ -84,24 +84,24 @@ type Graph struct {
 	Constants []Constant
 	Nodes     []Node
 
-	derived map[string][]byte // parameters made from constants, by name, for the plans of other batches
+	derived map[string][]byte // parameters computed from constants, by name, for the plans of other batches
 }
 
-// ErrUnsupported: the graph uses an operator, a type or a mode that the executor does not have; the
-// model goes to another executor.
+// ErrUnsupported: the graph uses an operator, a type or a mode that this executor does not have; the model goes to
+// another executor.
 var ErrUnsupported = errors.New("layers: not supported")
 
-// elementsMax keeps every index and stride in 32 bits, which is what kernels use.
+// elementsMax keeps every index and stride within 32 bits, as kernels require.
 const elementsMax = math.MaxInt32
 
-// Elements returns the number of elements of a shape; an error if it has negative dimensions or too many.
+// Elements returns the number of elements of a shape; an error if a dimension is negative or the number too large.
 func Elements(dims []int) (int, error) {
 	n := 1
 	for _, d := range dims {
 		if d < 0 {
 			return 0, fmt.Errorf("shape %v: negative dimension", dims)
 		}
-		// Divided, since the product may not fit.
+		// Divide, because the product may overflow.
 		if d > 0 && n > elementsMax/d {
 			return 0, fmt.Errorf("shape %v: more than %d elements", dims, elementsMax)
 		}
@@ -110,7 +110,8 @@ func Elements(dims []int) (int, error) {
 	return n, nil
 }
 
-// checkData refuses constants that are not what they say, and weights that are not numbers.
+// checkData refuses constants whose data does not match their type and dimensions, and weights that are NaN or
+// infinite.
 func (c *Constant) checkData() error {
 	n, err := Elements(c.Dims)
 	if err != nil {
@@ -124,7 +125,7 @@ func (c *Constant) checkData() error {
 		return fmt.Errorf("constant %q: %d bytes for %v of %v", c.Name, len(c.Data), c.Dims, c.Type)
 	}
 
-	// Weights that are not numbers would make every answer NaN, without an error anywhere.
+	// Such weights would make every answer NaN, without an error anywhere.
 	if c.Type == Float32 {
 		for i, v := range floatsOf(c.Data) {
 			if math.IsNaN(float64(v)) {

@@ -6,16 +6,16 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// In half precision images lie in memory with channels last, which is what matrix units want: a tensor's Dims are
-// [N,C,H,W] all the same, its field last says that its bytes are in the order [N,H,W,C]. Operators that
-// work on images take tensors as they are (any); to all others in gives them in the plain order.
+// In half precision images are stored with channels last, which suits matrix units. A tensor's Dims are [N,C,H,W] all
+// the same; its field last says that its bytes are in the order [N,H,W,C]. Operators on images take tensors in either
+// order (anyInput); all others get them in the plain order (plainInput).
 
-// channelsLast moves the second of some dimensions, or of their strides, to the end.
+// channelsLast moves the second dimension, or its stride, to the end.
 func channelsLast(v []int) []int {
 	return append(append([]int{v[0]}, v[2:]...), v[1])
 }
 
-// stridesOf returns where a tensor's elements lie, in the order of its Dims.
+// stridesOf returns a tensor's strides, in the order of its Dims.
 func (t *tensor) stridesOf() []int {
 	if !t.last {
 		return denseStrides(t.Dims)
@@ -59,7 +59,7 @@ func (c *compiler) turnedTensor(t *tensor, last bool) (*tensor, error) {
 
 	y := *t
 	y.last, y.other = last, nil
-	if t.Dims[1] != 1 && countElements(t.Dims[2:]) != 1 { // else the bytes are the same
+	if t.Dims[1] != 1 && countElements(t.Dims[2:]) != 1 { // otherwise the bytes are the same
 		y.data, y.source = nil, ""
 		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.byteSize()})
 		dims, xs := t.Dims, t.stridesOf()
@@ -71,14 +71,14 @@ func (c *compiler) turnedTensor(t *tensor, last bool) (*tensor, error) {
 		}
 	}
 
-	// Whoever needs that order next takes the copy that there is.
+	// Later users of that order share the copy.
 	t.other = &y
 	return &y, nil
 }
 
-// shapeTogether fits tensors to a result of dims: whether it has channels last, as any of them of its rank has; the
-// result's dimensions as they lie in memory, and each tensor's strides in that order. Tensors that must be
-// in the plain order are replaced in list.
+// shapeTogether matches tensors to a result of dims. last reports whether the result has channels last, as it does if
+// any tensor of its rank has; order is its dimensions as stored, and views each tensor's strides in that order.
+// Tensors that must be in the plain order are replaced in list.
 func (c *compiler) shapeTogether(dims []int, list []*tensor) (last bool, order []int, views [][]int, err error) {
 	for _, t := range list {
 		last = last || t.last && len(t.Dims) == len(dims)
@@ -106,7 +106,7 @@ func (c *compiler) shapeTogether(dims []int, list []*tensor) (last bool, order [
 	return last, order, views, nil
 }
 
-// convertType emits a cast of x, whatever its order, to y's type in the plain order, or with channels last.
+// convertType emits a cast of x, in any order, to y's type, in the plain order or with channels last.
 func (c *compiler) convertType(x, y *tensor) error {
 	dims, xs := x.Dims, x.stridesOf()
 	if y.last {

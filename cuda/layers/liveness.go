@@ -7,8 +7,8 @@ import (
 
 const bufferAlign = 256
 
-// placeActivations gives every activation an offset such that two that live at the same time do not overlap (L1):
-// the largest first, each at the lowest place free for its lifetime. It returns the bytes needed.
+// placeActivations gives every activation an offset such that no two that live at the same time overlap (L1): the
+// largest first, each at the lowest offset free for its lifetime. It returns the bytes needed.
 func placeActivations(buffers []Buffer) (total int64) {
 	var order []int
 	for i := range buffers {
@@ -17,7 +17,7 @@ func placeActivations(buffers []Buffer) (total int64) {
 		}
 	}
 
-	// Large buffers are placed first: small ones fit between them.
+	// Large buffers are placed first: small ones fit into the gaps.
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(buffers[b].Bytes, buffers[a].Bytes), cmp.Compare(buffers[a].First, buffers[b].First), cmp.Compare(a, b))
 	})
@@ -29,7 +29,7 @@ func placeActivations(buffers []Buffer) (total int64) {
 
 		at := int64(0)
 
-		// The first gap between buffers that live at the same time.
+		// Find the first gap between buffers that live at the same time.
 		for _, j := range placed {
 			o := &buffers[j]
 			if o.First > b.Last || b.First > o.Last {
@@ -44,7 +44,7 @@ func placeActivations(buffers []Buffer) (total int64) {
 		b.Offset = at
 		total = max(total, at+size)
 
-		// In the order of offsets, so that one pass finds the first gap.
+		// Ordered by offset, so that one pass finds the first gap.
 		where, _ := slices.BinarySearchFunc(placed, at, func(j int, at int64) int { return cmp.Compare(buffers[j].Offset, at) })
 		placed = slices.Insert(placed, where, i)
 	}

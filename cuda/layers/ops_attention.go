@@ -25,8 +25,8 @@ func lowerLinears(c *compiler, n *Node) error {
 	for i := range parts {
 		w, b := c.plainInput(1+2*i), c.plainInput(2+2*i)
 
-		// Joined weights are shared by all batch sizes under the names of what they were made of, which only
-		// initialisers have.
+		// Joined weights are shared by all batch sizes under a name made of their sources, which only initialisers
+		// have.
 		if w == nil || b == nil || !w.isConstant() || !b.isConstant() || w.source == "" || b.source == "" || w.Type != Float32 || b.Type != Float32 ||
 			!slices.Equal(w.Dims, []int{k, each}) || b.elements() != each {
 			return fmt.Errorf("part %d: weights that are not initialisers of %d by %d: %w", i, k, each, ErrUnsupported)
@@ -37,7 +37,7 @@ func lowerLinears(c *compiler, n *Node) error {
 		bias.data = append(bias.data, b.data...)
 	}
 
-	// Weights stand side by side, so that one product makes all parts; every batch size shares the joined copy.
+	// Weights lie side by side, so that one product makes all parts.
 	if join.data = c.g.derived[join.source]; join.data == nil {
 		join.data = make([]byte, 4*k*each*parts)
 		for i := range parts {
@@ -62,7 +62,7 @@ func lowerAttention(c *compiler, n *Node) error {
 	var parts [3]*tensor
 	mask := c.plainInput(len(n.Inputs) - 1)
 
-	// Q, K and V come apart, or as one tensor in which they lie side by side.
+	// Q, K and V are separate inputs, or one tensor in which they lie side by side.
 	joined := len(n.Inputs) == 2
 	for i := range parts {
 		if parts[i] = c.plainInput(0); !joined {
@@ -110,7 +110,7 @@ func lowerAttention(c *compiler, n *Node) error {
 		p.V += uint64(2 * width * q.stored.Size())
 	}
 
-	// Two products of rows by columns by size, two operations each.
+	// Two products of rows by columns by size, at two operations per element.
 	c.layer.FLOP += 4 * int64(b) * int64(heads) * int64(rows) * int64(cols) * int64(size)
 	grid, block := p.Launch()
 	emitLaunch(c, "attention", 5, grid, block, &p)

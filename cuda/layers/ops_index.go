@@ -19,7 +19,7 @@ func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) erro
 		count *= int64(n)
 	}
 
-	from := c.refOf(x) // which says how a constant is stored
+	from := c.refOf(x) // determines how a constant is stored
 	size := x.stored.Size()
 	p := kernels.Copy{X: from + uint64(xOff*size), Y: c.refOf(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
 	grid, block := kernels.Elementwise(count)
@@ -38,7 +38,7 @@ func lowerReshape(c *compiler, n *Node) error {
 		return err
 	}
 
-	// 0 keeps the input's dimension, one -1 takes what is left.
+	// 0 keeps the input's dimension; one -1 takes the remaining elements.
 	dims, free := slices.Clone(want), -1
 	for i, d := range dims {
 		switch {
@@ -59,7 +59,7 @@ func lowerReshape(c *compiler, n *Node) error {
 		return err
 	}
 
-	// What does not divide is refused below, as any other wrong number of elements.
+	// A remainder is refused below, as any other wrong number of elements.
 	if free >= 0 && total > 0 {
 		dims[free] = x.elements() / total
 		total *= dims[free]
@@ -102,7 +102,7 @@ func lowerSqueeze(c *compiler, n *Node) error {
 		drop[i] = true
 	}
 
-	// Without axes every dimension of 1 goes.
+	// Without axes every dimension of 1 is removed.
 	dims := []int{}
 	for i, d := range x.Dims {
 		if !drop[i] && !(axes == nil && d == 1) {
@@ -200,7 +200,7 @@ func lowerExpand(c *compiler, n *Node) error {
 func lowerConcat(c *compiler, n *Node) error {
 	first, in := c.anyInput(0), c.anyInput
 
-	// Channels stay last only if every input has them there.
+	// Channels stay last only if every input has them last.
 	if first != nil && !(first.last && c.allImages(n)) {
 		first, in = c.plainInput(0), c.plainInput
 	}
@@ -247,7 +247,7 @@ func lowerConcat(c *compiler, n *Node) error {
 	return nil
 }
 
-// allImages tells whether all inputs have channels last.
+// allImages reports whether all inputs have channels last.
 func (c *compiler) allImages(n *Node) bool {
 	for i := range n.Inputs {
 		if t := c.anyInput(i); t == nil || !t.last {
@@ -268,14 +268,14 @@ func lowerSplit(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
-	if sizes == nil { // equal parts; the last is smaller when they do not divide
+	if sizes == nil { // equal parts; the last is smaller if they do not divide
 		part := (x.Dims[a] + len(n.Outputs) - 1) / len(n.Outputs)
 		for left := x.Dims[a]; left > 0; left -= part {
 			sizes = append(sizes, min(part, left))
 		}
 	}
 
-	// A file's own sizes need neither add up nor be as many as its outputs.
+	// Sizes from a file may have a wrong sum or number.
 	total := 0
 	for _, s := range sizes {
 		total += s

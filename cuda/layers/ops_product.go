@@ -35,8 +35,8 @@ func lowerConv(c *compiler, n *Node) error {
 		return err
 	}
 
-	// What follows is taken into this step: a normalisation into weights and bias, an addition and an activation into
-	// the epilogue.
+	// The following nodes are fused: a normalisation into weights and bias, an addition and an activation into the
+	// epilogue.
 	weights, bias, out, err := c.foldNorm(n, w)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func lowerConv(c *compiler, n *Node) error {
 		PadH: int32(g.top[0]), PadW: int32(g.top[1]), DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Groups: int32(groups),
 		Act: act.kind, A: act.a, B: act.b, NHWC: lastFlag(y)}
 
-	// One multiplication and one addition for each weight of each output.
+	// One multiplication and one addition per weight and output.
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(countElements(w.Dims[1:]))
 
 	c.emitConv(&p, g.isPointwise())
@@ -68,13 +68,13 @@ func lowerConv(c *compiler, n *Node) error {
 
 // emitConv emits a convolution by the kernel that suits its shape.
 func (c *compiler) emitConv(p *kernels.Conv, pointwise bool) {
-	// In the plain order a convolution by one pixel is a product.
+	// In the plain order a pointwise convolution is a matrix product.
 	if pointwise && p.Groups == 1 && p.NHWC == 0 {
 		c.emitPointwise(p)
 		return
 	}
 
-	// A channel of its own for each output leaves no depth to tile: each thread makes one element.
+	// A depthwise convolution has no depth to tile: each thread makes one element.
 	if p.Groups == p.C && p.Groups == p.K {
 		grid, block := kernels.Elementwise(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW))
 		emitLaunch(c, "conv_depthwise", 5, grid, block, p)
@@ -93,8 +93,8 @@ func lastFlag(t *tensor) int32 {
 	return 0
 }
 
-// emitPointwise emits a convolution by one pixel as what it is: for each image the product of the weights [K, C]
-// and the image [C, H·W], which spares the kernel the window's arithmetic.
+// emitPointwise emits a pointwise convolution as a matrix product: for each image the weights [K, C] times the image
+// [C, H·W], without the window's arithmetic.
 func (c *compiler) emitPointwise(v *kernels.Conv) {
 	pixels := v.H * v.Wd
 	p := kernels.Gemm{PA: v.W, PB: v.X, Bias: v.Bias, Residual: v.Residual, PC: v.Y, Bi1: int64(v.C) * int64(pixels),
@@ -104,7 +104,7 @@ func (c *compiler) emitPointwise(v *kernels.Conv) {
 	emitLaunch(c, "gemm", 5, grid, block, &p)
 }
 
-// foldNorm returns weights and bias of a convolution, with a batch normalisation that alone follows taken in.
+// foldNorm returns weights and bias of a convolution, with a batch normalisation folded in if it is the only user.
 func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out string, err error) {
 	b, out := c.plainInput(2), n.Outputs[0]
 
@@ -113,8 +113,7 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 		return 0, 0, "", fmt.Errorf("bias %v for %d channels", b.Dims, k)
 	}
 
-	// Without a normalisation behind it the weights go as they are, but for half precision, which wants them with
-	// channels last.
+	// Without a normalisation the weights are unchanged, except that half precision needs them with channels last.
 	norm := c.soleUser(out)
 	if norm == nil || norm.Op != "BatchNormalization" || !w.isConstant() || b != nil && !b.isConstant() {
 		if c.precision == FP32 {
@@ -139,8 +138,7 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 		from = append(from, c.values[in])
 	}
 
-	// A normalisation is one factor and one shift for each channel: the factor goes into the weights, the shift into
-	// the bias.
+	// A normalisation is a factor and a shift per channel: the factor goes into the weights, the shift into the bias.
 	weights = c.addDerived("normal", w.Dims, func() []float32 {
 		fw := slices.Clone(floatsOf(w.data))
 		each := len(fw) / k
@@ -164,7 +162,7 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 	return weights, bias, c.fuseUser(out), nil
 }
 
-// orderFilters brings weights [K,C,R,S] to the order [K,R,S,C].
+// orderFilters reorders weights [K,C,R,S] to [K,R,S,C].
 func orderFilters(w []float32, dims []int) []float32 {
 	out, c, window := make([]float32, len(w)), dims[1], countElements(dims[2:])
 	for k := range dims[0] {
@@ -219,11 +217,11 @@ func lowerGemm(c *compiler, n *Node) error {
 	return c.emitProduct(&p, a, b, bias, n.Outputs[0], []int{m, nn})
 }
 
-// emitProduct emits a matrix product with what can be fused behind it.
+// emitProduct emits a matrix product, with the following nodes fused.
 func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
 	out, residual, act := c.fuseTail(out, dims, true)
 
-	// A product's result lies in the plain order, and so must what is added to it.
+	// A product's result is in the plain order, so the residual must be too.
 	residual, err := c.plainOrder(residual)
 	if err != nil {
 		return err
@@ -243,8 +241,8 @@ func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, 
 	return nil
 }
 
-// matrixRef returns the ref of the right side of a product. In half precision a constant lies by columns, the way
-// the kernels on tensor cores read it.
+// matrixRef returns the ref of a product's right side. In half precision a constant is stored by columns, as the
+// kernels on tensor cores read it.
 func (c *compiler) matrixRef(p *kernels.Gemm, b *tensor) uint64 {
 	if c.precision == FP32 || !b.isConstant() || len(b.Dims) != 2 || p.BN != 1 || p.BK != p.N {
 		return c.refOf(b)
@@ -254,7 +252,7 @@ func (c *compiler) matrixRef(p *kernels.Gemm, b *tensor) uint64 {
 	return c.addDerived("columns", b.Dims, func() []float32 { return orderFilters(floatsOf(b.data), []int{1, b.Dims[0], b.Dims[1]}) }, b)
 }
 
-// matMul is NumPy's: leading dimensions are batches and broadcast.
+// matMul follows NumPy: leading dimensions are batches and broadcast.
 func matMul(c *compiler, n *Node) error {
 	if err := c.requireFloat(0, 1); err != nil {
 		return err
@@ -271,7 +269,7 @@ func matMul(c *compiler, n *Node) error {
 		return fmt.Errorf("shapes %v and %v do not multiply", a.Dims, b.Dims)
 	}
 
-	// Leading dimensions are batches, and repeat where one side has fewer.
+	// Leading dimensions are batches, and broadcast if one side has fewer.
 	lead, err := broadcastShape(a.Dims[:len(a.Dims)-2], b.Dims[:len(b.Dims)-2])
 	if err != nil {
 		return err
@@ -279,7 +277,7 @@ func matMul(c *compiler, n *Node) error {
 
 	dims := append(slices.Clone(lead), m, nn)
 	p := kernels.Gemm{M: int32(m), N: int32(nn), K: int32(k), B1: 1, B2: 1, AM: int32(k), AK: 1, BK: int32(nn), BN: 1, Alpha: 1, Beta: 1}
-	if len(b.Dims) == 2 { // one matrix for all: the batches are rows
+	if len(b.Dims) == 2 { // one matrix for all: the batches become rows
 		p.M = int32(countElements(a.Dims[:len(a.Dims)-1]))
 	} else if err := fitBatches(&p, lead, a, b, m*k, k*nn); err != nil {
 		return err
@@ -292,7 +290,7 @@ func matMul(c *compiler, n *Node) error {
 	return c.emitProduct(&p, a, b, bias, out, dims)
 }
 
-// matMulBias takes in an addition of a constant vector that alone follows.
+// matMulBias fuses an addition of a constant vector if it is the only user.
 func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
 	n := c.soleUser(out)
 	if n == nil || n.Op != "Add" {

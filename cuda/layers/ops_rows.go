@@ -29,7 +29,7 @@ func lowerSoftmax(log int32) func(*compiler, *Node) error {
 			return err
 		}
 
-		// Before opset 13 the axis parted the dimensions in two, and everything behind it was one row.
+		// Before opset 13 the axis split the dimensions in two, and all from the axis on were one row.
 		x, otherwise := c.plainInput(0), -1
 		if c.g.Opset < 13 {
 			otherwise = 1
@@ -55,7 +55,7 @@ func lowerSoftmax(log int32) func(*compiler, *Node) error {
 	}
 }
 
-// lowerReduce takes axes that lie side by side; others are brought together by a transposition.
+// lowerReduce reduces adjacent axes; others are made adjacent by a transposition.
 func lowerReduce(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
 		if err := c.requireFloat(0); err != nil {
@@ -114,7 +114,7 @@ func (c *compiler) emitReduce(x *tensor, out, kernel string, typ DataType, op in
 	if len(dropped) > 0 {
 		a, b = dropped[0], dropped[len(dropped)-1]+1
 	}
-	if b-a != len(dropped) { // not side by side: the dropped ones go last
+	if b-a != len(dropped) { // not adjacent: the dropped ones go last
 		if x, err = c.permuteTensor(x, out+"/side", append(kept, dropped...)); err != nil {
 			return err
 		}
@@ -209,8 +209,8 @@ func layerNorm(c *compiler, n *Node) error {
 	return nil
 }
 
-// batchNorm is scale and shift by channel once the statistics are constants. Convolutions take it in
-// themselves (see conv); this is what is left.
+// batchNorm is a scale and shift per channel, as the statistics are constants. Convolutions fold it (see foldNorm);
+// this handles the rest.
 func batchNorm(c *compiler, n *Node) error {
 	x := c.anyInput(0)
 	scale, shift, err := c.normalScale(n)
@@ -228,7 +228,7 @@ func batchNorm(c *compiler, n *Node) error {
 	}
 	y.last = x.last
 
-	// With channels last neighbouring elements belong to neighbouring channels.
+	// With channels last adjacent elements belong to adjacent channels.
 	inner := countElements(x.Dims[2:])
 	if x.last {
 		inner = 1
@@ -241,7 +241,7 @@ func batchNorm(c *compiler, n *Node) error {
 	return nil
 }
 
-// normalScale returns the scale and shift that a BatchNormalization node amounts to.
+// normalScale returns the scale and shift of a BatchNormalization node.
 func (c *compiler) normalScale(n *Node) (scale, shift []float32, err error) {
 	var in [4][]float32
 	for i := range in {

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// fitBatches fits leading dimensions into the two batch dimensions of a product.
+// fitBatches maps leading dimensions to the two batch dimensions of a product.
 func fitBatches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) error {
 	as, bs := repeatedStrides(a.Dims[:len(a.Dims)-2], lead), repeatedStrides(b.Dims[:len(b.Dims)-2], lead)
 	d, s, err := joinDims(lead, as, bs)
@@ -16,7 +16,7 @@ func fitBatches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) err
 		return err
 	}
 
-	// A product has two batch dimensions: the others must have been joined with them.
+	// A product has two batch dimensions, so the others must have been joined.
 	for i := range kernels.RankMax - 2 {
 		if d[i] != 1 {
 			return fmt.Errorf("batch dimensions %v: %w", lead, ErrUnsupported)
@@ -128,7 +128,7 @@ func lowerPad(c *compiler, n *Node) error {
 		return err
 	}
 
-	// The whole result is filled with the value first, then the input is copied into its middle.
+	// The result is filled with the value first, then the input is copied into its middle.
 	ys := denseStrides(dims)
 	for i := range dims {
 		off += pads[i] * ys[i]
@@ -151,7 +151,7 @@ func lowerGather(c *compiler, n *Node) error {
 		return fmt.Errorf("indices are %v", index.Type)
 	}
 
-	// Constant indices are checked here; those of requests by the kernel.
+	// Constant indices are checked here; the kernel checks those of requests.
 	if index.isConstant() && index.Type == Int64 {
 		for _, v := range intsOf(index.data) {
 			if v < -int64(x.Dims[a]) || v >= int64(x.Dims[a]) {
@@ -166,7 +166,7 @@ func lowerGather(c *compiler, n *Node) error {
 		return err
 	}
 
-	from := c.refOf(x) // which says how a constant is stored
+	from := c.refOf(x) // determines how a constant is stored
 	p := kernels.Gather{X: from, Index: c.refOf(index), Y: c.refOf(y), Outer: int32(countElements(x.Dims[:a])), Len: int32(x.Dims[a]),
 		Inner: int32(countElements(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.stored.Size()), IndexSize: int32(index.Type.Size())}
 	grid, block := kernels.Elementwise(int64(y.elements()))
@@ -227,7 +227,7 @@ func lowerConstant(c *compiler, n *Node) error {
 		return c.setKnown(out, a.Tensor.Type, a.Tensor.Dims, a.Tensor.Data)
 	}
 
-	// Since opset 12 numbers may stand there without a tensor.
+	// Since opset 12 the value may be an attribute instead of a tensor.
 	if a, ok := n.Attrs["value_float"]; ok {
 		return c.setKnown(out, Float32, nil, bytesOf([]float32{a.Float}))
 	}
@@ -283,7 +283,7 @@ func lowerRange(c *compiler, n *Node) error {
 		v[i] = list[0]
 	}
 
-	// A step of 0 gives nothing, and a few bytes of a file must not take all memory.
+	// A step of 0 gives nothing, and a file of a few bytes must not take all memory.
 	var out []int64
 	for at := v[0]; v[2] > 0 && at < v[1] || v[2] < 0 && at > v[1]; at += v[2] {
 		if out = append(out, int64(at)); len(out) > foldBytesMax/8 {

@@ -6,7 +6,8 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// window is the geometry of a convolution or pooling over two dimensions; one dimension is two with height 1.
+// window is the geometry of a convolution or pooling in two dimensions; one dimension is treated as two with height
+// 1.
 type window struct {
 	size, stride, dil, top, bottom [2]int // top and bottom: padding before and after
 	out                            [2]int
@@ -22,7 +23,7 @@ func (c *compiler) readWindow(image, size []int) (g window, err error) {
 		for i := range len(a.Ints) {
 			out = append(out, int(a.Ints[i]))
 		}
-		// An attribute that is left out has its default in every place; pads have two for each dimension.
+		// An omitted attribute has its default in every place; pads have two per dimension.
 		for !ok && len(out) < 2*rank {
 			out = append(out, otherwise)
 		}
@@ -66,7 +67,8 @@ func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
 
 	span := (g.size[k]-1)*g.dil[k] + 1
 
-	// SAME pads so that the output is the input over the stride, with the odd pixel at the end or at the beginning.
+	// SAME pads so that the output is the input divided by the stride, with the odd pixel at the end or at the
+	// beginning.
 	switch auto {
 	case "", "NOTSET":
 	case "VALID":
@@ -101,7 +103,7 @@ func planeOf(image []int) (h, w int) {
 	return image[0], image[1]
 }
 
-// isPointwise tells whether every output pixel depends on the one input pixel at the same place.
+// isPointwise reports whether every output pixel depends only on the input pixel at the same place.
 func (g *window) isPointwise() bool {
 	return g.size == [2]int{1, 1} && g.stride == [2]int{1, 1} && g.top == [2]int{} && g.bottom == [2]int{}
 }
@@ -130,8 +132,8 @@ func lowerPool(mode int32) func(*compiler, *Node) error {
 		m := mode
 		if mode == kernels.PoolAverage && c.intAttr("count_include_pad", 0) != 0 {
 			if m = kernels.PoolAveragePadding; c.intAttr("ceil_mode", 0) != 0 {
-				// The last window may reach past the padding, where the kernel would still divide by all of
-				// it.
+				// The last window may extend beyond the padding, where the kernel would still divide by its full
+				// size.
 				return fmt.Errorf("ceil_mode with count_include_pad: %w", ErrUnsupported)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// BufferKind says where a buffer's memory comes from.
+// BufferKind is the kind of memory of a buffer.
 type BufferKind uint8
 
 // The kinds of buffers.
@@ -17,12 +17,12 @@ const (
 	Output                       // one of Outputs, by Index
 )
 
-// Buffer is memory that launches name.
+// Buffer is memory that launches refer to.
 type Buffer struct {
 	Kind        BufferKind
 	Bytes       int64
 	Index       int
-	First, Last int   // the layers that need it, of activations
+	First, Last int   // the layers that need it, for activations
 	Offset      int64 // of activations
 }
 
@@ -38,7 +38,7 @@ type Tensor struct {
 	Layer int // the layer after which an output is complete; −1 for inputs
 }
 
-// Step is one launch. Params is the kernel's struct; its first Addresses words name buffers by ref.
+// Step is one launch. Params is the kernel's struct; its first Addresses words are refs of buffers.
 type Step struct {
 	Kernel      string
 	Grid, Block cuda.Dim
@@ -47,16 +47,16 @@ type Step struct {
 	Addresses   int
 }
 
-// Layer is what one node, with all that was fused into it, became.
+// Layer is one node with all nodes fused into it.
 type Layer struct {
 	Name, Op string
 	Steps    []Step
 	Params   []int // the parameters it needs, by index in Plan.Params
-	FLOP     int64 // multiplications and additions of convolutions and products; 0 elsewhere
+	FLOP     int64 // multiplications and additions of convolutions and products; 0 for others
 	Bytes    int64 // read and written at least once
 }
 
-// Plan is a graph ready to run with one batch size.
+// Plan is a compiled graph for one batch size.
 type Plan struct {
 	Batch           int
 	Precision       Precision
@@ -67,13 +67,13 @@ type Plan struct {
 	ActivationBytes int64
 }
 
-// A ref names a byte of a buffer: (buffer + 1) << refShift | offset. Zero names nothing.
+// A ref is an offset in a buffer: (buffer + 1) << refShift | offset. Zero refers to nothing.
 const refShift = 40
 
 func makeRef(buffer int, offset int64) uint64 { return uint64(buffer+1)<<refShift | uint64(offset) }
 
-// Bind writes addresses over the refs of a launch: base gives each buffer's address. params must hold a
-// copy of s.Params.
+// Bind replaces the refs of a launch by addresses: base has each buffer's address. params must hold a copy of
+// s.Params.
 func (s *Step) Bind(params []byte, base []cuda.Address) {
 	for i := range s.Addresses {
 		r := wire.LittleEndian.Uint64(s.Params[8*i:])
@@ -84,26 +84,26 @@ func (s *Step) Bind(params []byte, base []cuda.Address) {
 	}
 }
 
-// Name makes address word i of the launch name the beginning of a buffer.
+// Name makes address word i of the launch refer to the beginning of a buffer.
 func (s *Step) Name(i, buffer int) { wire.LittleEndian.PutUint64(s.Params[8*i:], makeRef(buffer, 0)) }
 
-// Shape is equal for steps that do the same with other addresses.
+// Shape returns a key that is equal for steps that differ only in their addresses.
 func (s *Step) Shape() string {
 	key := []byte(s.Kernel)
 	for i := range s.Addresses {
-		// A step without an operand is another step; where the operands lie makes no difference.
+		// An omitted operand makes another step; the location of operands makes no difference.
 		key = append(key, byte(min(wire.LittleEndian.Uint64(s.Params[8*i:]), 1)))
 	}
 	return string(append(key, s.Params[8*s.Addresses:]...))
 }
 
-// Buffers returns the buffers that the launch names, each once for each time.
+// Buffers returns the buffers that the launch refers to, once per reference.
 func (s *Step) Buffers() (all []int) {
 	s.eachBuffer(func(b int) { all = append(all, b) })
 	return all
 }
 
-// eachBuffer calls f for each buffer that the launch names.
+// eachBuffer calls f for each buffer that the launch refers to.
 func (s *Step) eachBuffer(f func(buffer int)) {
 	for i := range s.Addresses {
 		if r := wire.LittleEndian.Uint64(s.Params[8*i:]); r != 0 {

@@ -6,8 +6,8 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// Precision is how a plan stores real numbers: parameters and activations. Sums are in float32 always, and a
-// plan's inputs and outputs stay float32.
+// Precision is the storage format of a plan's real numbers, both parameters and activations. Sums are always in
+// float32, and a plan's inputs and outputs stay float32.
 type Precision uint8
 
 // The precisions.
@@ -45,7 +45,7 @@ func (p Precision) Real() int32 {
 	return [...]int32{kernels.Float32, kernels.Float16, kernels.BFloat16}[p]
 }
 
-// storedType is the element type that a value of type t has in memory.
+// storedType returns the element type in which a value of type t is stored.
 func (p Precision) storedType(t DataType) DataType {
 	if t != Float32 {
 		return t

@@ -7,25 +7,25 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// Exporters write attention and Gelu as a dozen operators each. rewrite replaces those that it recognises by one
-// node, before anything is compiled; what differs from the pattern anywhere stays as it is.
+// Exporters write attention and Gelu as a dozen operators each. rewrite replaces the patterns that it recognises by
+// one node before compilation; any other form stays unchanged.
 
 const (
 	opAttention = "downbeat.Attention" // Q, K, V [B,S,heads·size], mask; or Q, K and V side by side, mask
 	opLinears   = "downbeat.Linears"   // x, then weights and biases in turn: x·W + b of each, side by side
 )
 
-// rewriter holds a graph while nodes are replaced. An index of −1 is no node.
+// rewriter holds a graph while nodes are replaced. The index −1 means no node.
 type rewriter struct {
 	nodes   []Node
 	by      map[string]int   // the node that computes a value
-	users   map[string][]int // those that read it
+	users   map[string][]int // the nodes that read it
 	ends    map[string]bool
 	scalars map[string]float64
 	shapes  map[string][]int64
 	weights map[string]*Constant
 	gone    []bool
-	instead map[int][]Node // by the last node of what they replace
+	instead map[int][]Node // by the last node that they replace
 }
 
 func rewriteGraph(g *Graph) *Graph {
@@ -46,8 +46,8 @@ func rewriteGraph(g *Graph) *Graph {
 		return g
 	}
 
-	// Nodes that a pattern was made of go; what replaces them stands where the last of them stood, so that the order
-	// holds.
+	// The nodes of a pattern are removed; the replacement takes the place of the last one, which keeps the order
+	// valid.
 	out := *g
 	out.Nodes = nil
 	for i := range r.nodes {
@@ -98,7 +98,7 @@ func (r *rewriter) indexNodes(g *Graph) {
 	}
 }
 
-// soleProducer returns the node that computes a value, if it is of that operator and nothing else reads the value.
+// soleProducer returns the node that computes a value, if it has that operator and is the value's only use.
 func (r *rewriter) soleProducer(value, op string) int {
 	i, ok := r.by[value]
 	if !ok || r.nodes[i].Op != op || len(r.nodes[i].Outputs) != 1 || len(r.users[value]) != 1 || r.ends[value] || r.gone[i] {
@@ -107,7 +107,7 @@ func (r *rewriter) soleProducer(value, op string) int {
 	return i
 }
 
-// nextNode returns the only node that reads node i's result, if it is of that operator.
+// nextNode returns the only node that reads node i's result, if it has that operator.
 func (r *rewriter) nextNode(i int, op string) int {
 	out := r.nodes[i].Outputs[0]
 	if u := r.users[out]; len(u) == 1 && !r.ends[out] && r.nodes[u[0]].Op == op && len(r.nodes[u[0]].Outputs) == 1 && !r.gone[u[0]] {
@@ -116,7 +116,7 @@ func (r *rewriter) nextNode(i int, op string) int {
 	return -1
 }
 
-// otherInput returns the other of a node's two inputs.
+// otherInput returns the other input of a node with two.
 func (r *rewriter) otherInput(i int, value string) string {
 	in := r.nodes[i].Inputs
 	if len(in) != 2 {
@@ -128,7 +128,7 @@ func (r *rewriter) otherInput(i int, value string) string {
 	return in[0]
 }
 
-// scalarBeside returns the constant that a node of two inputs has beside another value, and that value.
+// scalarBeside returns the constant operand of a node with two inputs, and the other input.
 func (r *rewriter) scalarBeside(i int) (value string, c float64, ok bool) {
 	in := r.nodes[i].Inputs
 	if len(in) != 2 {
@@ -138,7 +138,7 @@ func (r *rewriter) scalarBeside(i int) (value string, c float64, ok bool) {
 		return in[0], c, true
 	}
 
-	// A constant over a value is another function than a value over a constant.
+	// A constant divided by a value is another function than a value divided by a constant.
 	c, ok = r.scalars[in[0]]
 	return in[1], c, ok && r.nodes[i].Op != "Div"
 }
@@ -152,7 +152,7 @@ func (r *rewriter) replaceNodes(last int, fresh []Node, all ...int) {
 	r.instead[last] = fresh
 }
 
-// gelu: x·(erf(x/√2) + 1)·½ in either order.
+// rewriteGelu recognises x·(erf(x/√2) + 1)·½ in any order.
 func (r *rewriter) rewriteGelu(erf int) {
 	// x / √2, or x · 1/√2 …
 	scale := -1
@@ -200,7 +200,7 @@ func (r *rewriter) rewriteGelu(erf int) {
 	r.replaceNodes(last, []Node{{Name: r.nodes[last].Name, Op: "Gelu", Inputs: []string{x}, Outputs: r.nodes[last].Outputs}}, all...)
 }
 
-// followHeads follows a value back to what was parted into heads: x → Reshape [.,.,heads,size] → Transpose.
+// followHeads follows a value back to the tensor that was split into heads: x → Reshape [.,.,heads,size] → Transpose.
 func (r *rewriter) followHeads(value string, perm ...int64) (x string, heads, size int64, all []int) {
 	t := r.soleProducer(value, "Transpose")
 	if t < 0 || !slices.Equal(r.nodes[t].Attrs["perm"].Ints, perm) {
@@ -219,7 +219,7 @@ func (r *rewriter) followHeads(value string, perm ...int64) (x string, heads, si
 	return r.nodes[s].Inputs[0], shape[2], shape[3], []int{t, s}
 }
 
-// followScores follows softmax's input back: to the product, the mask if one is added, and the scale.
+// followScores follows softmax's input back to the product, the mask if one is added, and the scale.
 func (r *rewriter) followScores(value string) (product int, mask string, scale float64, all []int) {
 	scale = 1
 
@@ -254,7 +254,7 @@ func (r *rewriter) followScores(value string) (product int, mask string, scale f
 	return product, mask, scale, append(all, product)
 }
 
-// attention: softmax(Q·Kᵀ·scale + mask)·V of heads, back to [B,S,heads,size].
+// rewriteAttention recognises softmax(Q·Kᵀ·scale + mask)·V of heads, reshaped back to [B,S,heads,size].
 func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 	n := &r.nodes[softmax]
 	a, ok := n.Attrs["axis"]
@@ -267,7 +267,7 @@ func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 		return
 	}
 
-	// Q, K and V must come from the same kind of reshape and transposition, with as many heads of one size each.
+	// Q, K and V must come from the same reshape and transposition, with equal numbers and sizes of heads.
 	q, heads, size, qs := r.followHeads(r.nodes[product].Inputs[0], 0, 2, 1, 3)
 	k, kHeads, kSize, ks := r.followHeads(r.nodes[product].Inputs[1], 0, 2, 3, 1)
 	second := r.nextNode(softmax, "MatMul")
@@ -287,7 +287,7 @@ func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 
 	fresh := []Node{node}
 
-	// Where all three are linear in one input, one product makes them.
+	// If all three are linear in one input, one product makes them.
 	if linears, gone, ok := r.joinLinears(node.Outputs[0]+"/joined", q, k, v); ok {
 		fresh[0].Inputs = []string{linears.Outputs[0], mask}
 		fresh, all = []Node{linears, fresh[0]}, append(all, gone...)
@@ -318,7 +318,7 @@ func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int,
 		x, w := r.nodes[p].Inputs[0], r.nodes[p].Inputs[1]
 		cw, cb := r.weights[w], r.weights[b]
 
-		// Weights that can be joined are initialisers, and multiply the same input.
+		// Joinable weights are initialisers that multiply the same input.
 		if cw == nil || cb == nil || len(cw.Dims) != 2 || len(cb.Dims) != 1 || cb.Dims[0] != cw.Dims[1] || n.Inputs[0] != "" && n.Inputs[0] != x {
 			return n, nil, false
 		}
@@ -328,7 +328,7 @@ func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int,
 		all = append(all, add, p)
 	}
 
-	// Joined weights stand side by side and need one shape.
+	// Joined weights lie side by side and need one shape.
 	first := r.weights[n.Inputs[1]]
 	for i := 3; i < len(n.Inputs); i += 2 {
 		if !slices.Equal(r.weights[n.Inputs[i]].Dims, first.Dims) {

@@ -6,11 +6,11 @@ import "fmt"
 type tensor struct {
 	Value
 	data   []byte // of a constant
-	source string // the initialiser that data is, if it is one unchanged
+	source string // the name of the initialiser, if data is one unchanged
 	buffer int    // −1 while a constant is not yet a parameter
 	stored DataType
 	last   bool    // channels last: see layout.go
-	other  *tensor // the same in the other order, once that was needed
+	other  *tensor // the same value in the other order, once it was needed
 }
 
 func (t *tensor) isConstant() bool { return t.data != nil }
@@ -51,7 +51,7 @@ func (c *compiler) addBuffer(b Buffer) int {
 	return len(c.plan.Buffers) - 1
 }
 
-// plainInput returns input i of the node in the plain order, nil if it is left out.
+// plainInput returns input i of the node in the plain order; nil if it is omitted.
 func (c *compiler) plainInput(i int) *tensor {
 	t, err := c.plainOrder(c.anyInput(i))
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *compiler) plainInput(i int) *tensor {
 	return t
 }
 
-// anyInput returns input i of the node as it lies in memory, nil if it is left out.
+// anyInput returns input i of the node as stored; nil if it is omitted.
 func (c *compiler) anyInput(i int) *tensor {
 	if i >= len(c.node.Inputs) || c.node.Inputs[i] == "" {
 		return nil
@@ -79,7 +79,7 @@ func (c *compiler) makeResult(name string, typ DataType, dims []int) (*tensor, e
 	return t, nil
 }
 
-// aliasResult makes the value of an output that has its input's bytes in another shape.
+// aliasResult makes an output that shares its input's bytes in another shape.
 func (c *compiler) aliasResult(name string, of *tensor, dims []int) error {
 	t, err := c.newTensor(name, of.Type, dims)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *compiler) aliasResult(name string, of *tensor, dims []int) error {
 	return nil
 }
 
-// copyOutput gives an output that is an input, a constant or another output bytes of its own.
+// copyOutput gives an output a buffer of its own if it is an input, a constant or another output.
 func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	c.layer = &Layer{Name: t.Name, Op: "Copy"}
 	out := &tensor{Value: t.Value, stored: t.Type}
@@ -104,8 +104,7 @@ func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	return out, nil
 }
 
-// lastWrite returns the last layer whose result goes to a buffer. A buffer is written by one layer only,
-// the first that names it.
+// lastWrite returns the last layer that writes a buffer. Only one layer writes a buffer, the first that refers to it.
 func (c *compiler) lastWrite(buffer int) int {
 	for l := range c.plan.Layers {
 		hit := false
