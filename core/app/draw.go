@@ -117,6 +117,6 @@ func escape(s string) string {
 	}
 
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder cannot fail
 	return b.String()
 }

@@ -110,7 +110,7 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 type resolving struct {
 	g      *Graph
 	source map[string]int // tensors by name
-	giver  []int32        // by tensor: the step that gives it, Single for the frame's
+	giver  []int32        // by tensor: the step that outputs it, Single for the frame's
 }
 
 // addTensor adds a tensor to the graph.

@@ -1,27 +1,26 @@
-// Package sched decides which requests form a batch, when it starts and on which GPU, and which
-// requests can no longer be served. It does not read a clock, run goroutines, lock, do I/O, draw
-// random numbers or carry messages: every call takes now, outputs are values that the driver
-// drains, and NextWake says when to call Advance next.
+// Package sched decides which requests form a batch, when the batch starts and on which GPU, and which requests can
+// no longer be served. It does not read a clock, run goroutines, lock, do I/O, draw random numbers or carry messages:
+// every call takes now, outputs are values that the driver drains, and NextWake says when to call Advance next.
 //
 // # Halves
 //
-// Partition is Symphony's ModelThread (§4.5): the queues and candidates of some models. Ranker is
-// its RankThread: the GPUs of one sub-cluster and the candidates that want one. They share nothing
-// and exchange three plain values, which a driver may carry through mailboxes:
+// Partition is Symphony's ModelThread (§4.5): the queues and candidates of some models. Ranker is its RankThread: the
+// GPUs of one sub-cluster and the candidates that want one. They share nothing and exchange three plain values, which
+// a driver may carry through mailboxes:
 //
 //	Candidate  Partition → Ranker   a model's newest candidate: waiting, ripe, or withdrawn
 //	Grant      Ranker → Partition   a GPU for the model's candidate
 //	Free       Partition → Ranker   the answer to exactly one Grant: what the GPU does now, and until when
 //
-// A Ranker with spare work hears of a fourth, and orders steps as a Partition orders batches:
+// With spare work there is a fourth, and a Ranker orders steps as a Partition orders batches:
 //
 //	Forecast   Partition → Ranker   when a model may want GPUs
 //	SpareStep  Ranker → driver      a step of spare work for an idle GPU, answered by one EndSpare
 //
-// A Candidate replaces the model's earlier ones; a Seq that is not newer is ignored, so Candidates may arrive
-// in any order. A Partition decides anew when a Grant arrives, so a Grant for a candidate that has changed or gone is
-// harmless: the GPU comes back unused. A Free or Complete that speaks of a GPU removed meanwhile is
-// ignored by its Epoch. Scheduler composes both halves in one goroutine.
+// A Candidate replaces the model's earlier ones. A Ranker ignores a Candidate whose Seq is not newer, so Candidates
+// may arrive in any order. A Partition decides again when a Grant arrives, so a Grant for a candidate that has
+// changed or gone is harmless: the GPU is returned unused. The Epoch of a Free or Complete for a GPU that has been
+// removed is old, so it is ignored. Scheduler composes both halves in one goroutine.
 //
 // # Invariants
 //
@@ -39,6 +38,5 @@
 //
 // # Concurrency
 //
-// None inside: one goroutine at a time may use a Partition, Ranker or Scheduler. Two of them never
-// share memory.
+// None: one goroutine at a time may use a Partition, Ranker or Scheduler. Two of them never share memory.
 package sched

@@ -7,13 +7,13 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// operator says how a node becomes launches. inputs is how many it must have.
+// operator describes how a node becomes launches. inputs is the required number of inputs.
 type operator struct {
 	inputs int
 	lower  func(c *compiler, n *Node) error
 }
 
-// operators are all that are supported. It is filled in init because lowering a constant looks it up.
+// operators are the supported operators. It is filled in init because lowering a constant looks it up.
 var operators map[string]*operator
 
 func init() {
@@ -40,14 +40,14 @@ func init() {
 	}
 }
 
-// activation is what a node applies to each element.
+// activation is a function that a step applies to each element.
 type activation struct {
 	kind kernels.Activation
 	a, b float32
 }
 
-// activations are the operators that another launch can apply before it stores. Each takes its constants
-// from the node; false when they are not constants.
+// activations are the operators that another launch can apply before it stores. Each takes its constants from the
+// node; false if they are not constants.
 var activations = map[string]func(c *compiler, n *Node) (activation, bool){
 	"Relu": fixedActivation(kernels.Relu), "Sigmoid": fixedActivation(kernels.Sigmoid), "Tanh": fixedActivation(kernels.Tanh),
 	"HardSwish": fixedActivation(kernels.HardSwish), "Erf": fixedActivation(kernels.Erf), "Exp": fixedActivation(kernels.Exp),
@@ -86,7 +86,7 @@ func geluOf(_ *compiler, n *Node) (activation, bool) {
 
 const floatMax = 3.4028234663852886e38
 
-// clipOf has its bounds in attributes before operator set 11, in inputs after.
+// clipOf reads the bounds from attributes before operator set 11, and from inputs after.
 func clipOf(c *compiler, n *Node) (activation, bool) {
 	act := activation{kernels.Clip, -floatMax, floatMax}
 
@@ -97,7 +97,7 @@ func clipOf(c *compiler, n *Node) (activation, bool) {
 		act.b = b.Float
 	}
 
-	// Since opset 11 the bounds are inputs; they can be fused where they are constants.
+	// Since opset 11 the bounds are inputs; they can be fused if they are constants.
 	for i, p := range []*float32{&act.a, &act.b} {
 		if i+1 >= len(n.Inputs) || n.Inputs[i+1] == "" {
 			continue
@@ -111,10 +111,10 @@ func clipOf(c *compiler, n *Node) (activation, bool) {
 	return act, true
 }
 
-// fuseTail fuses what follows name into the launch under way: a residual addition if add allows it, then an
+// fuseTail fuses the nodes that follow name into the present launch: a residual addition if add allows it, then an
 // activation. It returns the name of the last value, whose tensor the launch must write.
 func (c *compiler) fuseTail(name string, dims []int, add bool) (last string, residual *tensor, act activation) {
-	// An addition takes in the step before it where the other operand has the same shape: a residual connection.
+	// An addition can be fused if its other operand has the same shape: a residual connection.
 	if n := c.soleUser(name); add && n != nil && n.Op == "Add" {
 		other := n.Inputs[0]
 		if other == name {
@@ -193,7 +193,7 @@ func lowerBinary(op int32) func(*compiler, *Node) error {
 			return c.aliasResult(n.Outputs[0], x, x.Dims)
 		}
 
-		// More than two operands are joined pairwise; only the last pair may take in an activation.
+		// More than two operands are combined pairwise; only the last pair may fuse an activation.
 		for i := 1; i < len(n.Inputs); i++ {
 			y := c.anyInput(i)
 			if y == nil || y.Type != x.Type || x.Type != Float32 && (x.Type != Int64 || op == kernels.Pow) {
@@ -224,7 +224,7 @@ func (c *compiler) emitBinary(op int32, x, y *tensor, name string, last bool) (*
 		return nil, err
 	}
 
-	// Only the last step of a chain is the node's own value, which others may be taken into.
+	// Only the last step of a chain computes the node's own value, which may fuse later nodes.
 	act := activation{}
 	if last && x.Type == Float32 {
 		name, _, act = c.fuseTail(name, dims, false)
@@ -247,7 +247,7 @@ func (c *compiler) emitBinary(op int32, x, y *tensor, name string, last bool) (*
 		return nil, err
 	}
 
-	// A square is far cheaper than a power, and layer normalisations written out are full of them.
+	// A square is far cheaper than a power, and exported layer normalisations are full of squares.
 	if op == kernels.Pow && y.isConstant() && y.elements() == 1 && floatsOf(y.data)[0] == 2 && act.kind == kernels.None {
 		p := kernels.Unary{X: c.refOf(x), Y: c.refOf(out), Count: int64(x.elements()), Act: kernels.Square}
 		if slices.Equal(dims, x.Dims) {

@@ -45,7 +45,7 @@ func (e *RefusedError) Unwrap() []error { return []error{ErrRefused, e.Why} }
 type Admission struct {
 	capacity func() graph.Capacity
 	trial    graph.Trial
-	begun    time.Time // phases are times since then
+	begun    time.Time // origin of phases
 
 	mu       sync.Mutex // guards the fields below
 	streams  []*Stream
@@ -95,7 +95,7 @@ func (a *Admission) admitStream(s *Stream) error {
 	return nil
 }
 
-// release forgets a session.
+// release removes a session.
 func (a *Admission) release(s *Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,7 +22,7 @@ var ErrHook = errors.New("hook failed")
 // The types of package core/app that describe an application and the admission of its sessions. downbeat.Start builds
 // them from the model repository; programs need not look into them.
 type (
-	Graph    = graph.Graph    // an application whose stages fit each other
+	Graph    = graph.Graph    // an application whose stages match
 	Profiles = graph.Profiles // ℓ(b) of each step
 	Capacity = graph.Capacity // the capacity for promises
 	Trial    = graph.Trial    // runs promises in virtual time
@@ -79,7 +79,7 @@ type step struct {
 	*graph.Step
 	hook    Hook
 	buffers buffers
-	feeds   []int // steps that need this one, each once
+	feeds   []int // steps that depend on this one, each once
 	counts  stepCounts
 	hold    uint32       // bit mask of the outputs that backends are asked to hold
 	plain   atomic.Int64 // time in ns since the Unix epoch until which nothing is held: a backend could not do it
@@ -162,7 +162,7 @@ func (b *buffers) takeBuffer(client Client, n int) (*frontend.Buffer, error) {
 		if kept.Resize(n) == nil {
 			return kept, nil
 		}
-		kept.Free() // inputs of this step vary in size
+		kept.Free() // the inputs of this step vary in size
 		return client.Buffer(n)
 	}
 	b.mu.Unlock()
