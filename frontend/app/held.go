@@ -97,7 +97,7 @@ func (r *run) partsOf(s *step, i int) []frontend.Part {
 	return parts
 }
 
-// noteHeld notes which outputs of a step backends hold.
+// noteHeld records which outputs of a step backends hold.
 func (r *run) noteHeld(s *step, calls []frontend.Call) {
 	// If any element of a list is held, keep a place for every element.
 	for i := range calls {

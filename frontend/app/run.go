@@ -35,7 +35,7 @@ func (a *Answer) Release() {
 	}
 }
 
-// run is one frame under way.
+// run is the state of one frame.
 type run struct {
 	app      *App
 	stream   *Stream // nil: none
@@ -216,7 +216,7 @@ func (r *run) proceed(ctx context.Context, ready []int) {
 	}
 }
 
-// release returns the steps for which j was the last that they waited for.
+// release returns the steps whose last dependency was j.
 func (r *run) release(j int) (ready []int) {
 	var unheld []frontend.Result
 	r.mu.Lock()

@@ -28,7 +28,7 @@ const (
 	hurtLeast = 2
 )
 
-// window remembers which of the latest frames were bad.
+// window records which of the latest frames were bad.
 type window struct {
 	bad   [recentFrames]bool
 	n     int // frames in it

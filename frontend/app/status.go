@@ -21,7 +21,7 @@ type ApplicationStatus struct {
 	Frames   uint64          `json:"frames"`
 	Failed   uint64          `json:"failed"`
 	Sessions []SessionStatus `json:"sessions"` // by number
-	Latest   []FrameTrace    `json:"latest"`   // the newest first
+	Latest   []FrameTrace    `json:"latest"`   // newest first
 	Hurt     uint64          `json:"hurt"`     // times that a session's promise was broken
 	Evicted  uint64          `json:"evicted"`  // sessions, because of missing GPUs
 }

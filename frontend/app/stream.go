@@ -12,7 +12,7 @@ import (
 
 // Session is the promise of a stream of frames.
 type Session struct {
-	Rate    float64       // frames/s; more are refused
+	Rate    float64       // frames/s; faster frames are refused
 	Latency time.Duration // of each frame; 0: the application's
 	Floor   float64       // lowest acceptable accuracy of an answer, 0 to 1
 	Lease   time.Duration // the session is closed after this time without a frame; 0: DefaultLease
