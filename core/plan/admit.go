@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Session is a stream of frames for which a rate and a latency are to be promised. The profiles of the
-// application's stages are those of the lightest variants at or above the session's floor: what can
-// be kept under any load.
+// Session is a stream of frames that asks for a promised rate and latency. The profiles of the application's stages
+// are those of the fastest variants at or above the session's floor, so that the promise holds under any load.
 type Session struct {
 	App     Application
 	Rate    float64 // frames/s
@@ -17,8 +16,8 @@ type Session struct {
 	Grain   time.Duration // of latencies that are offered; 0: 1 ns
 }
 
-// Trial runs what is admitted and one session more in virtual time and reports whether all keep their
-// promises. nil passes everything.
+// Trial runs the admitted sessions and one more in virtual time and reports whether all keep their promises. A nil
+// Trial passes everything.
 type Trial func(rate float64, latency time.Duration, budgets StageBudgets) bool
 
 // Admission is the answer to a session that wants to open.
@@ -26,8 +25,8 @@ type Admission struct {
 	Admitted bool
 	Budgets  StageBudgets // of the session if Admitted
 	Refusal  error        // why not: an InfeasibleError, or ErrTrial
-	// What would be admitted instead, 0 for nothing that was tried: a rate at the latency, with three digits, so that who is told it can ask
-	// for it, and a latency at the rate.
+	// Alternatives that would be admitted, 0 if none was found: a rate at the requested latency, rounded to three
+	// digits so that a caller can ask for it, and a latency at the requested rate.
 	OfferRate    float64
 	OfferLatency time.Duration
 	// The budgets of these two.
@@ -39,16 +38,16 @@ type Admission struct {
 var ErrTrial = errors.New("a session's frames would be late in a trial")
 
 const (
-	trialsMost      = 3   // of an answer: the decision's, and those that confirm offers
+	trialsMost      = 3   // of one answer: the decision's, and those that confirm offers
 	offerSteps      = 12  // halvings of the interval in which an offer is looked for
 	offerResolution = 256 // of splits on the way to an offer
 	offerLatencyMax = 8   // times the latency that was asked for
 )
 
-// Admit decides whether a session may open (UNIFIED U9): its demand beside what everybody else needs at
-// the floors must fit the capacity of each kind, u*·N, and the trial must pass. used and capacity are by kind, in
-// GPUs. A refusal carries a rate and a latency that would be admitted, where those that were tried are. The error is of input that makes no
-// sense.
+// Admit decides whether a session may open (UNIFIED U9): its demand plus the demand of all others at their floors
+// must fit the capacity of each kind, u*·N, and the trial must pass. used and capacity are by kind, in GPUs. A
+// refusal offers a rate and a latency that would be admitted, if the few that are tried include one. The error
+// reports invalid input.
 func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) {
 	if len(used) != len(capacity) {
 		return Admission{}, refuse("number of kinds in use", len(used), fmt.Sprint(len(capacity)))
@@ -112,9 +111,9 @@ func (t *admitting) passes(rate float64, latency time.Duration, b StageBudgets) 
 	return t.trial == nil || t.trial(rate, latency, b)
 }
 
-// lookForOffers looks for what would be admitted instead. Each trial takes as long as the decision's, so there are few: where the trial refused, half
-// the rate is tried, and by demand what fits and half of it. A cluster that passes none of these is full, and a longer latency was not
-// seen to help it (decision 0281).
+// lookForOffers looks for alternatives that would be admitted. Each trial takes as long as the decision's, so there
+// are few: if the trial refused, half the rate; by demand, the rate that fits and half of it. A cluster that passes
+// none of these is full, and measurements have not shown that a longer latency helps it (decision 0281).
 func (t *admitting) lookForOffers(a *Admission) {
 	byTrial := errors.Is(a.Refusal, ErrTrial)
 

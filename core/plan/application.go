@@ -15,10 +15,10 @@ type Stage struct {
 	Profile *profile.Profile
 	Kind    int     // of GPU
 	FanOut  float64 // requests per frame, on average
-	// OthersRate is what everybody else asks of the stage's model, in requests/s: a stage that others
-	// batch with needs less time for a batch.
+	// OthersRate is the rate of other requests to the stage's model, in requests/s: a stage whose batches others
+	// share needs less time for a batch.
 	OthersRate float64
-	Fixed      time.Duration // what it takes where there is no Profile
+	Fixed      time.Duration // the stage's time if it has no Profile
 }
 
 // Application is a directed acyclic graph of stages under one deadline.
@@ -68,7 +68,7 @@ func (a *Application) validate() error {
 	return nil
 }
 
-// order returns the stages so that each comes after those that it needs; those on a cycle are missing.
+// order returns the stages such that each comes after its dependencies; stages on a cycle are missing.
 func (a *Application) order() []int32 {
 	var order []int32
 	done := make([]bool, len(a.Stages))
@@ -101,7 +101,7 @@ func (a *Application) longest(budget []time.Duration) (until, after []time.Durat
 		until[j] += budget[j] + a.Hop
 	}
 
-	// From the last stage back: what is behind a stage is what its results still have to go through.
+	// From the last stage backwards: behind is the work that a stage's results still have to pass.
 	for i := len(order) - 1; i >= 0; i-- {
 		j := order[i]
 		for _, before := range a.Stages[j].After {

@@ -12,12 +12,12 @@ type Features struct {
 	Values []float32
 }
 
-// Answers counts labelled inputs, drawn at random, and those that a model answered rightly.
+// Answers counts labelled inputs, drawn at random, and the model's right answers among them.
 type Answers struct {
 	Labelled, Right int
 }
 
-// DriftReport is what a period's inputs say about a model.
+// DriftReport is the result of comparing a period's inputs with a model's training data.
 type DriftReport struct {
 	Drifted bool
 	// The probabilities that inputs which did not drift look at least so different, by their features,
@@ -52,7 +52,7 @@ func Drift(old, recent Features, oldAnswers, recentAnswers Answers, level float6
 	return t.Report(), nil
 }
 
-// DriftTest is Drift in pieces, for whoever has little time at a stretch. It belongs to one goroutine.
+// DriftTest runs Drift in pieces, for a caller with little time at a stretch. It belongs to one goroutine.
 type DriftTest struct {
 	report      DriftReport
 	level       float64
@@ -107,7 +107,8 @@ func NewDriftTest(old, recent Features, oldAnswers, recentAnswers Answers, level
 	return t, nil
 }
 
-// Advance does n units of the test, each some ten microseconds at full samples, and tells whether it has ended.
+// Advance does n units of the test, each some ten microseconds at full samples, and reports whether the test has
+// ended.
 func (t *DriftTest) Advance(n int) (done bool) {
 	for ; n > 0 && t.shuffled < driftShuffles; n-- {
 		switch {
@@ -122,7 +123,7 @@ func (t *DriftTest) Advance(n int) (done bool) {
 	return t.shuffled == driftShuffles
 }
 
-// Report returns what was found, once the test has ended.
+// Report returns the result, once the test has ended.
 func (t *DriftTest) Report() DriftReport {
 	r := t.report
 	if t.first >= 2 {
@@ -172,8 +173,8 @@ func (t *DriftTest) input(i int) []float32 {
 	return t.old.Values[i*t.old.Dim:][:t.old.Dim]
 }
 
-// measureNext computes the Euclidean distances of one input more to those before it. They are computed once; each of the
-// hundreds of divisions only sums them in another way.
+// measureNext computes the Euclidean distances of one more input to the earlier ones. They are computed once; each of
+// the hundreds of divisions only sums them differently.
 func (t *DriftTest) measureNext() {
 	i, all := t.measured, len(t.sums)
 	x := t.input(i)
@@ -221,8 +222,8 @@ func (t *DriftTest) shuffle() {
 
 // energy is the energy distance of the two sides: twice the mean distance between them, less the mean distances within each.
 func (t *DriftTest) energy() float64 {
-	// Only the smaller side is summed pair by pair. Each of its inputs' sums has the pairs within it twice and those across
-	// once; what is left of the total is within the other side.
+	// Only the smaller side is summed pair by pair. Its inputs' sums contain the pairs within it twice and those
+	// across once; the rest of the total is within the other side.
 	var within, sums float64
 	near := t.side[:t.first]
 	for i, a := range near {

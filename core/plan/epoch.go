@@ -7,18 +7,18 @@ import (
 
 // What makes a plan worth its moves.
 const (
-	// EpochMoveShare bounds what one epoch moves, of the models' load time: rates are estimates, and what they ask for in
-	// one epoch they may take back in the next.
+	// EpochMoveShare bounds what one epoch moves, as a share of the models' load time: rates are estimates, and the
+	// next epoch may reverse the moves of this one.
 	EpochMoveShare = 0.25
 
 	busyEasy       = 0.5  // of a GPU's time: below it batches wait for no GPU, so that an even load answers nobody sooner
 	epochGainLeast = 0.05 // of a GPU's time: rates that are estimated over seconds differ by that much for no reason
 )
 
-// EpochWeight is what the plan for an epoch would gain and what it costs, as shares of GPUs' time.
+// EpochWeight is the gain and the cost of an epoch's plan, as shares of GPUs' time.
 type EpochWeight struct {
-	Before, After float64 // asked of the GPU of which most is asked, as models are present and as they would be
-	Cost          float64 // of all GPUs' time in the epoch, for loading what moves
+	Before, After float64 // demand on the busiest GPU, with the present placement and with the plan's
+	Cost          float64 // share of all GPUs' time in the epoch that the moves' loads take
 }
 
 // WeighEpoch compares a placement with the present one for an epoch of that length. A model's demand is shared evenly by
@@ -48,7 +48,7 @@ func (w EpochWeight) IsWorthMoving() bool {
 	return gain >= epochGainLeast && gain > w.Cost
 }
 
-// busiest is the share of its time that is asked of the GPU of which most is asked.
+// busiest returns the demand on the busiest GPU, as a share of its time.
 func (s *Snapshot) busiest(p Placement) (most float64) {
 	pools := int32(0)
 	for _, g := range s.GPUs {

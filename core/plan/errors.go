@@ -16,7 +16,7 @@ func (e *InfeasibleError) Error() string {
 	return fmt.Sprintf("plan: %s: %.6g %s needed, %.6g allowed: %.6g too much", e.Constraint, e.Needed, e.Unit, e.Allowed, e.Needed-e.Allowed)
 }
 
-// refuse names the field, the value and what is allowed.
+// refuse returns an error that names the field, the value and the allowed values.
 func refuse(field string, value any, want string) error {
 	return fmt.Errorf("plan: %s is %v, want %s", field, value, want)
 }

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// An estimate finds where the simplex method starts: prices near which demand meets capacity. It need not be right; every
-// per cent that it is off costs pivots and nothing else.
+// An estimate gives the simplex method its start: prices near which demand meets capacity. It need not be right;
+// every per cent of error only costs pivots.
 //
-// What all bidders gain at given prices and what the capacity is worth there is convex in the prices, and least where demand
-// meets capacity. Newton's method finds that: the slope is the capacity that is left over, and how fast demand gives way is
-// told by the bidders that are near to another choice.
+// The sum of all bidders' gains at given prices and the capacity's value at these prices is convex in the prices, and
+// is least where demand meets capacity. Newton's method finds the minimum: the slope is the unused capacity, and
+// bidders near another choice show how fast demand gives way.
 
 const (
 	// nearTie is how near, relative to a bidder's value, another choice must be to count as one that a price may change.
 	nearTie = 0.1
-	// logMost bounds how much a price changes in a step, as a logarithm. A price of nothing rises to priceFirst at most, and one below
-	// priceLeast falls to nothing, both as a share of what a GPU second of an average answer is worth.
+	// logMost bounds the change of a price per step, as a logarithm. A price of zero rises to priceFirst at most, and
+	// one below priceLeast falls to zero, both as a share of the value of a GPU second of an average answer.
 	logMost, priceFirst, priceLeast = 1.0, 0.01, 1e-5
 	// estimateNear is the imbalance of demand at which the simplex method is faster.
 	estimateNear = 0.02
-	// Where demand is further from capacity than estimateFar one bidder of sampleOf tells enough, if there are sampleFrom.
+	// If demand is further from capacity than estimateFar, one bidder of every sampleOf is enough, given at least
+	// sampleFrom of them.
 	estimateFar, sampleOf, sampleFrom = 0.2, 8, 200
 
 	sampleSteps, wholeSteps = 10, 2
@@ -30,15 +31,15 @@ const (
 type balance struct {
 	spare [KindsMax]float64           // capacity less demand, by kind
 	bends [KindsMax][KindsMax]float64 // by how much demand for the first falls as the price of the second rises
-	scale float64                     // what a GPU second of the average answer that is chosen is worth, of all kinds
+	scale float64                     // value of a GPU second of the average chosen answer, over all kinds
 	worst float64                     // largest imbalance of a kind whose price matters, relative to its capacity
 }
 
-// estimatePrices improves prices in place, and notes what all bidders choose at them.
+// estimatePrices improves prices in place, and records all bidders' choices at them.
 func (x *simplex) estimatePrices(price []float64) {
 	at := x.balanceAt(price, 1)
 
-	// Far from the balance few bidders tell as much as all do.
+	// Far from the balance a sample of the bidders is as informative as all of them.
 	if at.worst > estimateFar {
 		every := 1
 		if len(x.key) >= sampleFrom {
@@ -66,7 +67,8 @@ func (x *simplex) stepTowards(price []float64, at balance, every, steps int, nea
 		x.newtonStep(price, &at, &step)
 		next := x.balanceAt(price, every)
 
-		// Bidders change in jumps. Where a step went so far that it is as steep on the other side, the minimum lies between.
+		// Demand changes in jumps. If the slope after a step is as steep in the other direction, the minimum lies in
+		// between.
 		before, after := 0.0, 0.0
 		for k := range price {
 			before -= at.spare[k] * step[k]
@@ -84,7 +86,7 @@ func (x *simplex) stepTowards(price []float64, at balance, every, steps int, nea
 	}
 }
 
-// newtonStep changes prices by a step to where demand is expected to meet capacity, and tells the step.
+// newtonStep moves prices to where it expects demand to meet capacity, and returns the step.
 func (x *simplex) newtonStep(price []float64, at *balance, step *[KindsMax]float64) {
 	n := len(price)
 
@@ -128,8 +130,8 @@ func (x *simplex) newtonStep(price []float64, at *balance, step *[KindsMax]float
 	}
 }
 
-// balanceAt looks at what one bidder of every so many chooses at prices, and takes it for all. It notes the choices, and how near
-// to a tie each is.
+// balanceAt evaluates the choices of one of every so many bidders at given prices, as a sample of all. It records the
+// choices, and how near to a tie each is.
 func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	copy(x.price[:], price)
 
@@ -177,8 +179,8 @@ func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	return at
 }
 
-// startPrices finds prices for a market of which nothing is known: one level for all kinds, beside
-// the kinds' own costs of the average answer, by bisection.
+// startPrices finds prices for an unknown market: one level for all kinds, relative to the kinds' own costs of the
+// average answer, by bisection.
 func (x *simplex) startPrices(price []float64, every int) {
 	var gpus, count [KindsMax]float64
 	value := 0.0
@@ -192,7 +194,7 @@ func (x *simplex) startPrices(price []float64, every int) {
 	}
 	value /= max(1, float64(len(x.items)))
 
-	// Prices in proportion to what an average answer is worth on each kind; only their level is unknown.
+	// Prices are proportional to the value of an average answer on each kind; only their level is unknown.
 	low, high := math.Log(1e-4), math.Log(1e2)
 	for range 12 {
 		middle := (low + high) / 2

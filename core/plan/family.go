@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// OrderVariants puts a family's models into the order in which their numbers count: the most accurate first, equals by name and
-// version, so that a variant's number does not depend on who came first.
+// OrderVariants sorts a family's models as they are numbered: the most accurate first, equal ones by name and
+// version, so that a variant's number does not depend on the order of arrival.
 func OrderVariants[T any](all []T, info func(T) *model.Info) {
 	slices.SortStableFunc(all, func(a, b T) int {
 		x, y := info(a), info(b)
@@ -51,12 +51,13 @@ func FloorsOf(accuracies []float64, least float64, most int) (floors []float64) 
 // NewClass is a floor's place where no class can have it.
 const NewClass = -1
 
-// PlaceFloors returns which class has each of the floors from now on, or NewClass. told is what requests of the classes were told:
-// they may be on their way, so that the floor of a class never falls. It stays, or rises where nothing wants the lower one any more.
+// PlaceFloors returns the class that each of the floors gets, or NewClass. told are the announced floors of the
+// classes: requests that rely on them may be on their way, so the floor of a class never falls. It stays, or rises if
+// the lower one is no longer needed.
 func PlaceFloors(floors, told []float64) (at []int) {
 	taken := make([]bool, len(told))
 
-	// A floor that is there already stays where it is before any other class is raised.
+	// An existing floor keeps its class before any other class is raised.
 	for _, floor := range floors {
 		i := slices.Index(told, floor)
 		if i < 0 {
@@ -77,11 +78,12 @@ func PlaceFloors(floors, told []float64) (at []int) {
 	return at
 }
 
-// ServableSLO returns the SLO of a service of which the quickest batch of one takes so long: one that is shorter could never be kept.
+// ServableSLO returns the SLO in force of a service whose fastest batch of one takes the time one: a shorter SLO
+// could never be kept.
 func ServableSLO(slo, one time.Duration) time.Duration { return max(slo, one) }
 
-// QueueLimit returns how many requests of a model may be queued: its own limit, where it is lower than that of all. Zero is no
-// limit, on either side.
+// QueueLimit returns how many requests of a model may be queued: the smaller of its own limit and the limit of all.
+// Zero means no limit.
 func QueueLimit(own, all int) int {
 	if own > 0 && (all == 0 || own < all) {
 		return own

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	forecastTrend  = 10 * time.Second // over which a trend is watched, and for which it is believed
+	forecastTrend  = 10 * time.Second // time over which a trend is measured, and for which it is extrapolated
 	forecastMemory = 10 * time.Minute // over which errors are remembered
 	forecastMargin = 0.5              // of the root mean square error
 	forecastNoise  = 0.1              // of the root of the demand: so much at least, since requests come at random
 )
 
-// forecast says which demand to have GPUs for when those that are ordered now begin to serve.
+// forecast predicts the demand at the time when GPUs ordered now begin to serve.
 type forecast struct {
 	recent []demandAt // of the last forecastTrend
-	made   []demandAt // what was expected, until it can be compared, oldest first
+	made   []demandAt // predictions that cannot be compared yet, oldest first
 	judged time.Duration
 	square float64 // mean of (demand − expected)², in GPUs², where demand was the larger
 }
@@ -25,11 +25,11 @@ type demandAt struct {
 	demand float64
 }
 
-// expect takes in a demand in GPUs, the first in a while after the one before, and returns the demand after start.
+// expect adds the demand measured at now, in GPUs, since after the previous one, and returns the demand to prepare
+// for after start.
 //
-// How fast demand grows says what it comes to. How far earlier expectations fell short says how much more to be
-// ready for: a load that jumps teaches a wider margin than one that drifts, and many services a smaller share
-// than few.
+// The growth of demand gives the prediction. The shortfall of earlier predictions gives the margin: a load that jumps
+// leads to a larger margin than one that drifts, and many services to a smaller share than few.
 func (f *forecast) expect(now, since, start time.Duration, demand float64) float64 {
 	f.compare(now, since, start, demand)
 
@@ -38,7 +38,7 @@ func (f *forecast) expect(now, since, start time.Duration, demand float64) float
 	}
 	f.recent = append(append(f.recent[:0], f.recent[old:]...), demandAt{now, demand})
 
-	// Demand that falls may rise again before a GPU has come back: only growth is believed.
+	// Falling demand may rise again before a GPU has been replaced, so only growth is extrapolated.
 	expected := demand + max(0, slope(f.recent))*min(start, forecastTrend).Seconds()
 	f.made = append(f.made, demandAt{now, expected})
 	return expected + max(forecastMargin*math.Sqrt(f.square), forecastNoise*math.Sqrt(demand))

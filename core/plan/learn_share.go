@@ -6,8 +6,9 @@ const LearnShareMost = 0.5
 // givesWayAt is the part of the price at which the first request would go unserved where learners give way.
 const givesWayAt = 0.5
 
-// bidLearners adds to a market what learners want of each sub-cluster's time. They get it as long as its price is below what any request
-// is worth at its floor, so that all families go down to their floors first and no request goes unserved for it (UNIFIED U10).
+// bidLearners adds to a market the learners' demand for each sub-cluster's time. Its value is below that of any
+// request at its floor, so all families go down to their floors first and no request goes unserved because of it
+// (UNIFIED U10).
 func (p *Pricer) bidLearners(m *Market) {
 	q := p.bids
 	for k := range p.homes {

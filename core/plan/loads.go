@@ -24,9 +24,9 @@ func StepOverdue(waited time.Duration) bool { return waited >= reportMost }
 // second as a rule, and a plan that goes on without its GPU may leave a model nowhere that had just left another one.
 func IsGone(away time.Duration) bool { return away >= awayMost }
 
-// ResumeNow says whether a plan whose scheduler died is gone on with: when all its GPUs are here, and after some time with
-// those that are.
+// ResumeNow reports whether to continue the plan of a dead scheduler: once all its GPUs are here, and after some time
+// with those that are.
 func ResumeNow(all bool, waited time.Duration) bool { return all || waited >= resumeMost }
 
-// LoadTime is what a load is taken to last that was timed so; 0: nobody has.
+// LoadTime is the assumed duration of a load, given its measured duration; 0: not measured.
 func LoadTime(timed time.Duration) time.Duration { return cmp.Or(timed, loadUnknown) }

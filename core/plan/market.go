@@ -16,15 +16,15 @@ type Offer struct {
 	Cost     float64 // GPU seconds per request at the target batch (Cost)
 }
 
-// Bidder is a family, or the class of a family whose requests share a floor. A bidder with a rate of 0
-// wants nothing, and still has a choice: what the next request would get.
+// Bidder is a family, or the class of a family whose requests share a floor. A bidder with a rate of 0 demands
+// nothing but still has a choice: the offer that the next request would get.
 type Bidder struct {
 	Rate   float64 // requests/s
 	Floor  float64 // least accuracy that is an answer
 	Offers []Offer // in any order
 }
 
-// Market is what wants GPU time and what there is of it.
+// Market is the demand for GPU time and the capacity.
 type Market struct {
 	Bidders  []Bidder
 	Capacity []float64 // by kind: u*·N GPUs; 0 for a kind that is gone

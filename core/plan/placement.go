@@ -11,8 +11,8 @@ import (
 
 // PlacedGPU is one GPU of a Snapshot.
 type PlacedGPU struct {
-	// Pool numbers the GPUs that may form one sub-cluster: those of one kind with one name of a sub-cluster. 0 to the
-	// largest without gaps.
+	// Pool numbers the GPUs that may form one sub-cluster: those of one kind and one sub-cluster name. Numbers start
+	// at 0 and have no gaps.
 	Pool int32
 	// Part is the sub-cluster that the GPU is in now, or Nowhere.
 	Part   int32
@@ -33,7 +33,7 @@ type PlacedModel struct {
 	Profiles []*profile.Profile
 }
 
-// Snapshot is what the placement of models is decided from.
+// Snapshot is the input of the placement of models.
 type Snapshot struct {
 	GPUs    []PlacedGPU
 	Models  []PlacedModel
@@ -42,12 +42,12 @@ type Snapshot struct {
 	Loadable [][]bool
 	// Parts is how many sub-clusters each pool is divided into; 0: as few as its memory allows.
 	Parts int
-	// MoveShare bounds what may move, and Effort the search, as AssignmentProblem says.
+	// MoveShare bounds the moves, and Effort the search, as in AssignmentProblem.
 	MoveShare float64
 	Effort    int
 }
 
-// PlacementPlan is a placement that is wanted, and how even it is in the worst pool.
+// PlacementPlan is a wanted placement, and its imbalance in the worst pool.
 type PlacementPlan struct {
 	Wanted                           Placement
 	Parts                            int // sub-clusters, of all pools
@@ -55,11 +55,11 @@ type PlacementPlan struct {
 	ImbalanceDemand, ImbalanceMemory float64
 }
 
-// PlaceModels decides which GPUs hold which models: each pool is divided into sub-clusters along the present ones, and
-// the models that the pool has are assigned to them by Assign (Symphony §4.7). A model that no GPU has is loaded by
-// nobody: whoever unloaded it meant it. One that is in several pools stays in all of them.
+// PlaceModels decides which GPUs hold which models. It divides each pool into sub-clusters along the present ones,
+// and Assign assigns the pool's models to them (Symphony §4.7). A model that no GPU has stays unloaded, as unloading
+// it was intended. A model in several pools stays in all of them.
 //
-// It fails with an InfeasibleError where a pool has no room for its models.
+// It fails with an InfeasibleError if a pool has no room for its models.
 func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	if err := s.validate(); err != nil {
 		return PlacementPlan{}, err
@@ -90,8 +90,8 @@ func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	return p, s.Fleet().validate(s.Present, p.Wanted)
 }
 
-// Fleet returns the memory of the snapshot's GPUs and models. A GPU whose memory is not known has room for all, and any
-// GPU for what it has: that lies there, whatever its parts were measured to take.
+// Fleet returns the memory of the snapshot's GPUs and models. A GPU of unknown memory has room for all models, and
+// any GPU has room for its present ones, whatever the sum of their measured sizes.
 func (s *Snapshot) Fleet() *Fleet {
 	f := &Fleet{}
 	for _, g := range s.GPUs {
@@ -173,7 +173,7 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	return nil
 }
 
-// poolGPUs returns a pool's GPUs, those of one present sub-cluster behind each other.
+// poolGPUs returns a pool's GPUs, grouped by present sub-cluster.
 func (s *Snapshot) poolGPUs(pool int32) (gpus []int32) {
 	for g, x := range s.GPUs {
 		if x.Pool == pool {

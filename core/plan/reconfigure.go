@@ -2,7 +2,7 @@ package plan
 
 import "fmt"
 
-// Residence is how far a model has come on a GPU.
+// Residence is the load state of a model on a GPU.
 type Residence uint8
 
 // The residences, each further than the one before.
@@ -24,8 +24,8 @@ type StepKind uint8
 const (
 	StepLoad     StepKind = iota // in an idle window; takes static memory from its beginning
 	StepWarmUp                   // and check the profile
-	StepOffer                    // beside whoever else has the model
-	StepWithdraw                 // no new batches; those under way end
+	StepOffer                    // in addition to other GPUs with the model
+	StepWithdraw                 // no new batches; batches in flight end
 	StepUnload                   // once the last batch has landed
 )
 
@@ -63,20 +63,18 @@ type Placement [][]Residence
 // Reconfiguration is the steps from one placement to another.
 type Reconfiguration struct {
 	Steps []Step
-	// Gaps are models that nobody offers for a while, since no GPU has room for both what it has and what
-	// it is to have. None where that can be avoided.
+	// Gaps are models that are not offered for a while, because no GPU has room for both its present and its wanted
+	// models. Empty if gaps can be avoided.
 	Gaps []int32
 }
 
-// Reconfigure returns steps from what is present to what is wanted (Symphony §4.1's epoch, UNIFIED S6):
-// present may be anything, wanted holds Absent and Offered. At every moment each GPU has room for the
-// static memory of what is loaded or loading and for the largest dynamic memory among them (V3), and every
-// model that is offered and wanted is offered somewhere, but for Gaps. A GPU that left holds nothing
-// and is wanted by none.
+// Reconfigure returns the steps from the present to the wanted placement (Symphony §4.1's epoch, UNIFIED S6). present
+// may contain any state, wanted only Absent and Offered. At every moment each GPU has room for the static memory of
+// all loaded or loading models and for the largest dynamic memory among them (V3), and every model that is offered
+// and wanted is offered somewhere, except Gaps. A GPU that has left holds no models and is wanted by none.
 //
-// A reconfiguration that was cut short is resumed by planning again from what is present then, and
-// rolled back by planning from there to what was present before. A model that a GPU fails to load is taken
-// out of wanted.
+// To resume an interrupted reconfiguration, plan again from the state then present; to roll it back, plan from there
+// to the original state. A model that a GPU fails to load is removed from wanted.
 func Reconfigure(f Fleet, present, wanted Placement) (Reconfiguration, error) {
 	if err := f.validate(present, wanted); err != nil {
 		return Reconfiguration{}, err
@@ -148,7 +146,7 @@ func (f *Fleet) needs(p Placement, gpu int) int64 {
 	return static + dynamic
 }
 
-// weigh sums up what a GPU holds in a placement, and model as well if that is not Nowhere.
+// weigh returns the memory of a GPU's models in a placement, including model if that is not Nowhere.
 func (f *Fleet) weigh(p Placement, gpu, model int) (static, dynamic int64) {
 	var w weight
 	for m := range p {

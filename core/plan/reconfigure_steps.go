@@ -45,8 +45,7 @@ func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 	return r
 }
 
-// nextStep chooses the step that is due: what adds before what takes away, and what takes away only as far
-// as it must.
+// nextStep chooses the next step: additions before removals, and removals only as far as necessary.
 func (r *reconfiguring) nextStep() (Step, bool) {
 	// What has arrived drops out, so that a plan's end is cheap.
 	open := r.differs[:0]
@@ -70,12 +69,12 @@ func (r *reconfiguring) nextStep() (Step, bool) {
 	return best, bestRank < notDue
 }
 
-// The order of what is due.
+// The order of due steps.
 const (
-	rankFinish = iota // what has been begun: warm up; offer a model that is warm on all its GPUs
+	rankFinish = iota // finish what has begun: warm up; offer a model that is warm on all its GPUs
 	rankRetire        // withdraw a model that is offered wherever it should be
-	rankUnload        // what nobody uses any more
-	rankLoad          // what there is room for
+	rankUnload        // unload unused models
+	rankLoad          // load what there is room for
 	rankOffer         // a model that is warm on some of its GPUs
 	rankThin          // a model that is offered somewhere else
 	rankGap           // a model that is offered nowhere else
@@ -103,7 +102,7 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 		return StepLoad, notDue
 	}
 
-	// On its way out: how soon depends on who would miss it.
+	// A removal: its rank depends on who else offers the model.
 	switch {
 	case now != Offered:
 		return StepUnload, rankUnload
@@ -118,13 +117,13 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 // fits reports whether a GPU has room for a model more.
 func (r *reconfiguring) fits(p place) bool {
 	static, dynamic := r.static[p.gpu]+r.f.Static[p.model], max(r.dynamic[p.gpu], r.f.Dynamic[p.model])
-	if _, trunk := r.f.trunkOf(int(p.model)); trunk != 0 { // what is there already may be a part of it
+	if _, trunk := r.f.trunkOf(int(p.model)); trunk != 0 { // models that are loaded already may share part of it
 		static, dynamic = r.f.weigh(r.now, int(p.gpu), int(p.model))
 	}
 	return static+dynamic <= r.f.Memory[p.gpu]
 }
 
-// weigh sums up what a GPU holds.
+// weigh computes the memory of a GPU's models.
 func (r *reconfiguring) weigh(g int32) {
 	r.static[g], r.dynamic[g] = r.f.weigh(r.now, int(g), Nowhere)
 }
@@ -152,7 +151,7 @@ func (r *reconfiguring) apply(s Step) {
 		*at = Absent
 	}
 
-	// Only these two change what a GPU holds.
+	// Only these two change a GPU's memory.
 	if s.Kind == StepLoad || s.Kind == StepUnload {
 		r.weigh(s.GPU)
 	}

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Rollout is a plan while it is applied: the step that is due follows from what is present, so that nothing is lost when
-// whoever applies it stops half-way. Not safe for concurrent use.
+// Rollout is a plan that is being applied. The due step follows from the present placement, so nothing is lost if its
+// executor stops half-way. Not safe for concurrent use.
 type Rollout struct {
 	Number         uint64 // of the plan
 	Fleet          Fleet
-	Before, Wanted Placement // what was present at its beginning, what shall be
+	Before, Wanted Placement // the placement at the start, and the wanted one
 	LeftOut        []LeftOut
-	// Gaps are models that nobody offers for a while, as Reconfiguration says: those foreseen, and those that came of loads
-	// which ended in another order.
+	// Gaps are models that are not offered for a while, as in Reconfiguration: the foreseen ones, and those caused by
+	// loads that ended in another order.
 	Gaps []int32
 	lost []bool // by GPU
 }
@@ -24,7 +24,7 @@ type LeftOut struct {
 	Why        string
 }
 
-// NewRollout begins to apply a plan. Its steps and gaps are those that follow while nothing fails.
+// NewRollout starts to apply a plan. The returned steps and gaps hold as long as nothing fails.
 func NewRollout(number uint64, f Fleet, present, wanted Placement) (*Rollout, Reconfiguration, error) {
 	steps, err := Reconfigure(f, present, wanted)
 	if err != nil {
@@ -58,15 +58,15 @@ func (r *Rollout) Left(present Placement) int {
 	return len(left.Steps)
 }
 
-// LeaveOut takes a model that a GPU failed to load out of what is wanted there. A model that no GPU would offer any more
-// stays where it is, and others that have not come yet make room for it.
+// LeaveOut removes a model from a GPU that failed to load it in the wanted placement. If no GPU would offer the model
+// any more, it stays where it is, and others that have not come yet make room for it.
 func (r *Rollout) LeaveOut(present Placement, model, gpu int32, why string) {
 	r.LeftOut = append(r.LeftOut, LeftOut{model, gpu, why})
 	r.Wanted[model][gpu] = Absent
 	r.keepServed(r.maskLost(present))
 }
 
-// Lose takes a GPU out of the plan: it has left, and what it has when it returns is no concern of this plan.
+// Lose removes a GPU from the plan: it has left, and its models when it returns do not concern this plan.
 func (r *Rollout) Lose(present Placement, gpu int32) {
 	if r.lost[gpu] {
 		return
@@ -84,14 +84,14 @@ func (r *Rollout) Lose(present Placement, gpu int32) {
 // Lost says whether a GPU was lost while the plan was applied.
 func (r *Rollout) Lost(gpu int32) bool { return r.lost[gpu] }
 
-// RollBack has what was present at the beginning wanted again, as far as its GPUs are there.
+// RollBack makes the placement at the start the wanted one, on the GPUs that are still there.
 func (r *Rollout) RollBack(present Placement) {
 	r.Wanted = r.maskLost(r.Before)
 	r.keepServed(r.maskLost(present))
 }
 
-// keepServed has models stay where they are that nobody would offer any more, or return to where they were, until every
-// GPU has room for what is wanted.
+// keepServed keeps models that nobody would offer any more in their place, or returns them to it, until every GPU has
+// room for its wanted models.
 func (r *Rollout) keepServed(present Placement) {
 	kept := make([]bool, len(r.Wanted))
 	for changed := true; changed; {
@@ -110,8 +110,8 @@ func (r *Rollout) keepServed(present Placement) {
 	}
 }
 
-// keepModel wants a model where it is: where it is offered, else where it lies, else where it was at the beginning. A GPU
-// that failed to load it is not asked again.
+// keepModel wants a model in its place: where it is offered, else where it is loaded, else where it was at the start.
+// A GPU that failed to load it is not tried again.
 func (r *Rollout) keepModel(present Placement, model int32) {
 	for _, least := range []Residence{Offered, Loaded, Absent} {
 		for g, at := range present[model] {
@@ -127,8 +127,8 @@ func (r *Rollout) keepModel(present Placement, model int32) {
 	}
 }
 
-// leaveOutOthers takes models that a GPU does not have yet out of what is wanted there until the rest fits: the largest first,
-// those that were kept last. What it has fits in any case: it lies there now.
+// leaveOutOthers removes models that a GPU does not have yet from its wanted ones until the rest fits: the largest
+// first, kept ones last. Its present models fit in any case.
 func (r *Rollout) leaveOutOthers(present Placement, kept []bool, gpu int) (changed bool) {
 	for r.Fleet.needs(r.Wanted, gpu) > r.Fleet.Memory[gpu] {
 		out := Nowhere
@@ -163,7 +163,7 @@ func (r *Rollout) maskLost(p Placement) Placement {
 	return p
 }
 
-// settledPlacement is a placement that may be wanted: what is on its way out is not.
+// settledPlacement returns the placement without the models that are being removed.
 func settledPlacement(p Placement) Placement {
 	p = clonePlacement(p)
 	for m := range p {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Due returns the steps to take now. Either they are all offers, or all withdrawals, of one model that belong together,
-// so that the GPUs of a sub-cluster change as one: these cost nothing and are taken at once. Or they are loads and
-// unloads, at most one of each backend, which go side by side. A load that was ordered is present as Loaded, and what is
-// due then is its StepWarmUp: the backend's own, to be waited for.
+// Due returns the steps to take now. Either they are all offers, or all withdrawals, of one model, so that the GPUs
+// of a sub-cluster change together: these cost nothing and are taken at once. Or they are loads and unloads, at most
+// one per backend, which run in parallel. A load that was ordered is present as Loaded, and its next step is
+// StepWarmUp, which the backend does by itself: wait for it.
 //
-// Busy are GPUs on which a load or an unload is under way: nothing more is due of their backends until it has ended. None
-// is due and none is under way when the plan is applied. What is present on GPUs that were lost does not count.
+// busy are GPUs with a load or an unload in progress: their backends have no further step until it has ended. The
+// plan is applied when no step is due and none is in progress. Models present on lost GPUs do not count.
 func (r *Rollout) Due(present Placement, busy []int32) []Step {
 	s := newReconfiguring(&r.Fleet, r.maskLost(present), r.Wanted)
 	first, rank := s.firstSwitch()
@@ -45,8 +45,8 @@ func (r *reconfiguring) firstSwitch() (first Step, best int) {
 	return first, best
 }
 
-// switchesWith returns an offer or a withdrawal and those that belong to it: of the same model, and ranked alike. Those
-// that thin a model out go one by one, so that no more offers are lost than must be.
+// switchesWith returns an offer or a withdrawal with those that belong to it: of the same model and rank. Withdrawals
+// that reduce a model's offers go one by one, so that no more offers are lost than necessary.
 func (r *reconfiguring) switchesWith(first Step, rank int) []Step {
 	steps := []Step{first}
 	if first.Kind == StepWithdraw && rank != rankRetire {

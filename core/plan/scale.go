@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// ScaleEvery is how often a Scaler observes where it serves and where it is measured.
+// ScaleEvery is the interval of a Scaler's observations, in service and in measurements.
 const ScaleEvery = time.Second
 
 // How the Scaler answers to bad requests, and how slowly it goes down (UNIFIED S2).
 const (
 	scaleBadOver = 5 * time.Second  // over which the bad rate is taken
 	scaleBadMost = 0.01             // of requests
-	scaleBadGPUs = 4                // times what demand needs: at most so many for bad requests
+	scaleBadGPUs = 4                // limit of GPUs for bad requests, as a multiple of the demand's
 	scaleKeepFor = 30 * time.Second // for which the most GPUs are kept that were wanted
 	scaleBadFor  = 10 * time.Minute // for which GPUs are kept at most that bad requests asked for again and again
 	scaleStart   = 20 * time.Second // of a GPU, unless told
 )
 
-// Load is what a cluster did since the observation before.
+// Load is a cluster's load since the previous observation.
 type Load struct {
 	Demand        float64 // GPUs: Σ rate × GPU time per request, spare work left out
-	Requests, Bad int     // requests that ended; those of them that were not answered in time
+	Requests, Bad int     // requests that ended, and those of them not answered in time
 	GPUs          int     // that serve
 	Ordered       int     // that serve or are being started
 }
@@ -41,7 +41,7 @@ const (
 	ScaleHold   ScaleReason = iota // as many as there are, started or not
 	ScaleDemand                    // up: demand will be above u*
 	ScaleBad                       // up: too many requests went bad although demand was below u*
-	ScaleIdle                      // down: demand stayed below what the GPUs carry
+	ScaleIdle                      // down: demand stayed below the GPUs' capacity
 )
 
 // String names a reason as metrics and explanations do.
@@ -84,7 +84,7 @@ type scalePeak struct {
 // NewScaler returns a Scaler that advises at least one GPU, by the targets that were measured.
 func NewScaler() *Scaler { return &Scaler{Targets: DefaultTargets(), Least: 1, Most: gpusMax} }
 
-// Observe takes in what happened up to now, a moment on any clock that does not go back, and advises.
+// Observe takes an observation at now, on any clock that does not go back, and returns advice.
 func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	if err := s.validate(now, l); err != nil {
 		return Advice{}, err
@@ -130,11 +130,11 @@ func (s *Scaler) answerBad(now time.Duration, l Load, needed int) {
 		return
 	}
 
-	// From GPUs that serve, not from those ordered: a step is not made twice while GPUs start.
+	// Relative to the serving GPUs, not the ordered ones: a step must not be made twice while GPUs start.
 	share := min(bad, 0.5) // at most twice the GPUs at once
 	gpus := l.GPUs + int(math.Ceil(float64(l.GPUs)*share/(1-share)-1e-9))
 
-	// No profile is wrong by more. What goes bad beyond that, as callers who allow less time than a batch takes, no GPU mends.
+	// No profile is wrong by more. Beyond that, GPUs do not help, as when callers allow less time than a batch takes.
 	if gpus = min(gpus, scaleBadGPUs*max(1, needed)); gpus <= l.GPUs {
 		return
 	}
@@ -183,7 +183,7 @@ func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
 	s.last = now
 	x := scaleSample{now, l.Requests, l.Bad}
 	if l.GPUs < needed {
-		x.bad = 0 // GPUs are missing, and ordered: what goes bad says nothing new
+		x.bad = 0 // GPUs are missing, and ordered: bad requests say nothing new
 	}
 	s.recent = append(s.recent, x)
 	s.requests, s.spoil = s.requests+x.requests, s.spoil+x.bad
@@ -213,9 +213,9 @@ func (s *Scaler) badShare() float64 {
 	return float64(s.spoil) / float64(s.requests)
 }
 
-// Drain returns n of the GPUs to give back: those that are draining already, then the highest numbers.
-// Dispatch takes idle GPUs from the lowest number, so the highest have least to finish. gpus holds
-// numbers in ascending order and draining says which of them take no more work.
+// Drain returns n of the GPUs to give back: first those that are draining already, then the highest numbers. Dispatch
+// takes idle GPUs from the lowest number, so the highest have least to finish. gpus holds numbers in ascending order;
+// draining says which of them accept no more work.
 func Drain(gpus []int32, draining []bool, n int) []int32 {
 	var out []int32
 	for _, wanted := range []bool{true, false} {

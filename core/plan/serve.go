@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What follows at once from what backends say and measure, for the registry to put in force.
+// Direct consequences of backends' announcements and measurements, for the registry to put in force.
 
 // Where nobody says an SLO: so many times ℓ(1), and at least so long.
 const (
@@ -25,8 +25,8 @@ func SLOInForce(operator, backend, one time.Duration) time.Duration {
 	return max(sloLeast, sloBatches*one)
 }
 
-// LargestHomes returns which of the sub-clusters with so many GPUs serve a model, at most so many: those with most GPUs,
-// in their order.
+// LargestHomes returns which of the sub-clusters with these numbers of GPUs serve a model: the ones with most GPUs,
+// up to most of them, in their order.
 func LargestHomes(gpus []int, most int) []int {
 	all := make([]int, len(gpus))
 	for i := range all {
