@@ -7,8 +7,8 @@ package rdma
 */
 import "C"
 
-// breakPair moves the queue pair to its error state, as a cable pulled for long would. Only tests
-// call it; it stands here because test files cannot use cgo.
+// breakPair moves the queue pair to its error state, as a long unplugged cable would. Only tests call it; it is here
+// because test files cannot use cgo.
 func (p *verbsPair) breakPair() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

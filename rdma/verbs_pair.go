@@ -19,11 +19,11 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// verbsPair is the queue pair to one peer. It reads the peer's segments one-sided: see verbs_read.go.
+// verbsPair is the queue pair to one peer. It reads the peer's segments one-sided, see verbs_read.go.
 //
-// What a peer can read: segments in which it could name a live key, whole, until it goes. Where the
-// device has type 2 memory windows, each peer gets a window per segment, bound to its queue pair:
-// its rkey is worth nothing to others. Otherwise the segment's own rkey is given out.
+// A peer can read whole segments in which it has named a live key, until it goes. If the device has type 2 memory
+// windows, each peer gets a window per segment, bound to its queue pair: the window's rkey is useless to others.
+// Otherwise the peer gets the segment's own rkey.
 type verbsPair struct {
 	conn   *conn
 	direct direct // the pair itself, as the conn holds it
@@ -31,30 +31,30 @@ type verbsPair struct {
 	id     uint32
 	end    C.db_end
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // guards the fields below
 	qp       unsafe.Pointer
 	ready    bool // connected
 	gone     bool
 	segs     []stream.Granted // the peer's, by index; those with slots are known
 	asked    map[int]bool
 	posted   []*verbsChain // in the order of posting
-	waiting  []*verbsChain // no room in the send queue yet
+	waiting  []*verbsChain // waiting for room in the send queue
 	spare    []*verbsChain
 	free     int // work requests that the send queue takes
 	wrs      []C.db_wr
 	one      C.db_wr       // of send
-	draining bool          // fail has begun
+	draining bool          // failPair has begun
 	progress time.Duration // node time of the last completion, or of a post after none was due
 	scratch  []byte        // entries land here; a ring, registered with its own key
 	lkey     uint32
-	next     int           // entry of scratch to use next
-	turn     time.Duration // the node time that poll ends completions for: it will pump the pair; 0: it is not at it
-	ended    *verbsChain   // to be kept at the next completion; owned by the loop
-	rechecks uint64        // chains whose entries were read once more
-	sends    []verbsSend   // under way, oldest first; one per send buffer
+	next     int           // index of the next entry of scratch
+	turn     time.Duration // node time for which poll is ending completions, after which it pumps the pair; 0: it is not
+	ended    *verbsChain   // kept at the next completion; owned by the loop
+	rechecks uint64        // chains whose entries were read a second time
+	sends    []verbsSend   // in progress, oldest first; one per send buffer
 	sent     int           // buffers used so far: the next is sent % DB_SEND_COUNT
 	windows  map[int]*verbsWindow
-	binds    int // of windows, under way
+	binds    int // of windows, in progress
 }
 
 type verbsWindow struct {
@@ -66,7 +66,7 @@ type verbsWindow struct {
 
 const (
 	sendDepth   = 512
-	partsMax    = 1 << 12         // reads of a device under way that are told of one by one: a quarter of its completion queue
+	partsMax    = 1 << 12         // limit of a device's reads in progress that are reported individually: a quarter of its completion queue
 	windowEvent = uint32(1) << 31 // in a completion's id: a window of that segment was bound
 	sendEvent   = uint32(1) << 30 // the oldest message was taken
 	eachEvent   = uint32(1) << 29 // that read of the oldest chain has landed
@@ -77,7 +77,7 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	p := &verbsPair{conn: c, dev: d, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
 	p.direct = p
 
-	// Send buffers have work requests of their own, so that messages never wait for reads.
+	// Send buffers have their own work requests, so that messages never wait for reads.
 	depth := min(sendDepth, int(d.info.wr_max)-C.DB_SEND_COUNT)
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
 
@@ -97,7 +97,7 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 
 	d.mu.Lock()
 
-	// Completions name their pair by this number, which no later pair has: those of a pair that has gone are dropped.
+	// Completions name their pair by this number, which is never reused: those of a pair that has gone are dropped.
 	d.serial++
 	p.id = d.serial
 	d.pairs[p.id] = p
@@ -106,7 +106,7 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	return p, nil
 }
 
-// frame is the set-up frame that tells of this end.
+// frame returns the set-up frame that describes this end.
 func (p *verbsPair) frame(op stream.SetupOp) stream.Setup {
 	s := stream.Setup{Op: op, End: stream.PairEnd{QPN: uint32(p.end.qpn), PSN: uint32(p.end.psn), LID: uint32(p.end.lid),
 		MTU: uint32(p.end.mtu), ReadsIn: uint32(p.end.reads_in), ReadsOut: uint32(p.end.reads_out)}}
@@ -137,14 +137,13 @@ func (p *verbsPair) connect(e stream.PairEnd) error {
 
 func (p *verbsPair) name() string { return "verbs" }
 
-// moved notes that something is posted where nothing was, or completed. p.mu is held.
+// moved records a post when nothing was posted, or a completion. p.mu is held.
 func (p *verbsPair) moved() { p.progress = time.Duration(p.conn.peer.node.turn.Load()) }
 
-// idle tells whether nothing is under way. p.mu is held.
+// idle reports whether nothing is in progress. p.mu is held.
 func (p *verbsPair) idle() bool { return len(p.sends)+len(p.posted)+p.binds == 0 }
 
-// tick gives up a pair on which nothing completes any more: cards have been seen to fall silent
-// instead of reporting a peer that is gone.
+// tick gives up a pair on which nothing completes any more: some cards fall silent instead of reporting a lost peer.
 func (p *verbsPair) tick(now, limit time.Duration) {
 	p.mu.Lock()
 	silent := !p.gone && p.ready && !p.idle() && now-p.progress > limit
@@ -154,7 +153,7 @@ func (p *verbsPair) tick(now, limit time.Duration) {
 	}
 }
 
-// giveUp gives the pair up if a chain should have ended before now: until then it may write into the chain's Dst.
+// giveUp gives up the pair if a chain should have ended before now, because it may still write into the chain's Dst.
 func (p *verbsPair) giveUp(now time.Duration) {
 	overdue := func(v *verbsChain) bool { return v.by != 0 && v.by < now }
 	p.mu.Lock()
@@ -165,7 +164,7 @@ func (p *verbsPair) giveUp(now time.Duration) {
 	}
 }
 
-// completed is called by the loop for a signaled work request of this pair.
+// completed handles a signaled work request of this pair; the loop calls it.
 func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 	if status != 0 {
 		p.mu.Lock()
@@ -189,7 +188,7 @@ func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 	}
 }
 
-// retire destroys the queue pair: from then on nothing writes into Dst. It returns what was under way.
+// retire destroys the queue pair: from then on nothing writes into Dst. It returns the work in progress.
 func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +204,7 @@ func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	p.sends = nil
 	p.gone = true
 
-	// Once the pair is destroyed nothing writes into anybody's Dst; until then chains must not end.
+	// Only after the pair is destroyed does nothing write into Dst any more, so chains must not end before.
 	for _, w := range p.windows {
 		C.db_window_free(w.mw)
 	}
@@ -226,8 +225,8 @@ func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	return left, unsent, true
 }
 
-// failPair gives up the queue pair: what was under way is read and sent again over the byte stream, and
-// the connector offers a new pair after a while. Only the loop calls it.
+// failPair gives up the queue pair: its work in progress is read and sent again over the byte stream, and the
+// connector offers a new pair after a while. Only the loop calls it.
 func (p *verbsPair) failPair(why string, tell bool) {
 	c := p.conn
 	p.drain()
@@ -239,7 +238,7 @@ func (p *verbsPair) failPair(why string, tell bool) {
 	p.leaveUse()
 	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
 
-	// The other end is told, since its own card may see nothing wrong.
+	// Tell the other end, as its own card may see nothing wrong.
 	if tell {
 		c.out.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: why})
 	}
@@ -290,7 +289,7 @@ func (p *verbsPair) giveSegment(s *memory.Segment, key uint64) error {
 		return fmt.Errorf("%w: segment %d asked twice", ErrProtocol, s.Layout().Index)
 	}
 
-	// A window is bound to this pair alone: its key is worth nothing to another peer.
+	// A window is bound to this pair alone: its key is useless to another peer.
 	w := &verbsWindow{key: key, seg: s}
 	if err := checkVerbs(C.db_window(d.handle, &w.mw), "allocate memory window"); err != nil {
 		return err
@@ -314,7 +313,7 @@ func (p *verbsPair) giveSegment(s *memory.Segment, key uint64) error {
 	return nil
 }
 
-// bound answers the peer that asked for a segment, now that its window is bound.
+// bound answers the peer that requested a segment, when its window is bound.
 func (p *verbsPair) bound(index int) {
 	p.mu.Lock()
 	w := p.windows[index]
@@ -331,7 +330,7 @@ func (p *verbsPair) bound(index int) {
 	p.conn.out.sendGranted(stream.Granted{Layout: w.seg.Layout(), Rkey: w.rkey, Base: base}, w.key, nil)
 }
 
-// granted takes a segment that the peer lets us read.
+// granted receives a segment that the peer lets this end read.
 func (p *verbsPair) granted(g stream.Granted) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

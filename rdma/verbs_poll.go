@@ -9,14 +9,14 @@ import "C"
 
 import "time"
 
-// What is read from a peer while the loop ends a chain of that peer is posted when the loop is through
-// with what it took: all chains together, and completions come back with the post. So a read that is
-// posted by the end of another costs one crossing into C and one look at the clock; where the card is
-// quick (soft-RoCE carries out a read within the post) no further one to see its end.
+// Reads that callbacks post while the loop ends a peer's chains are posted together when the loop is through with its
+// completions, and further completions come back with the post. So a read posted by the end of another costs one
+// crossing into C and one look at the clock; on a fast device (soft-RoCE executes a read within the post) no further
+// crossing to see its end.
 
-// poll takes completions and ends what they complete. Only the loop calls it.
+// poll takes completions and ends their chains. Only the loop calls it.
 func (d *verbsDevice) poll() int {
-	// A completion may end in another poll (drain), so the array is this call's own.
+	// A callback may poll again (drain), so the array belongs to this call.
 	wcs, n := d.ahead, d.aheadLen
 	if n > 0 {
 		d.ahead, d.aheadLen = nil, 0
@@ -25,7 +25,7 @@ func (d *verbsDevice) poll() int {
 		n = int(C.db_poll(C.uintptr_t(uintptr(d.handle)), &wcs[0], C.int(len(wcs))))
 	}
 
-	// What completions end in may read again: such reads are posted once all of these have ended.
+	// Callbacks may read again: such reads are posted once all completions have been handled.
 	if n > 0 {
 		now := d.node.now()
 		d.depth++
@@ -45,12 +45,12 @@ func (d *verbsDevice) endCompletion(now time.Duration, wc *C.db_wc) {
 		d.received(wc)
 		return
 	}
-	if p := d.pair(uint32(wc.id >> 32)); p != nil { // or it is gone
+	if p := d.pair(uint32(wc.id >> 32)); p != nil { // otherwise the pair is gone
 		p.completed(now, uint32(wc.id), uint32(wc.status))
 	}
 }
 
-// through posts what was read from the peers whose chains ended at now.
+// through posts the reads from the peers whose chains ended at now.
 func (d *verbsDevice) through(now time.Duration) {
 	for i, p := range d.pumping {
 		d.pumping[i] = nil
@@ -61,9 +61,9 @@ func (d *verbsDevice) through(now time.Duration) {
 	d.pumping = d.pumping[:0]
 }
 
-// post posts the pair's work requests; brings says that completions may come back with it. p.mu is held.
+// post posts the pair's work requests; with brings, completions may come back with it. p.mu is held.
 func (d *verbsDevice) post(p *verbsPair, brings bool) error {
-	// Completions that a post brings are kept for the next poll; a second lot would have no place.
+	// Completions that a post brings are kept for the next poll; there is no room for a second set.
 	n := C.int(len(p.wrs))
 	if !brings || d.aheadLen > 0 {
 		return checkVerbs(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n), "post")
@@ -88,7 +88,7 @@ func (d *verbsDevice) wcs() *[64]C.db_wc {
 	return new([64]C.db_wc)
 }
 
-// pair finds a queue pair by its id: most often the one that it found before.
+// pair finds a queue pair by its id: most often the same as last time.
 func (d *verbsDevice) pair(id uint32) *verbsPair {
 	if d.last == nil || d.last.id != id {
 		d.mu.Lock()

@@ -12,28 +12,28 @@ import (
 	"unsafe"
 )
 
-// Messages up to verbsMessageMax go as one SEND: their number in the peer's order, then the bytes.
-// Longer ones are announced (outbox.go). Those that find no free send buffer go over the byte stream
-// with their number, and the receiver puts all in order (inbox). What was not taken when a pair breaks is sent
-// again over the byte stream; what had arrived after all is dropped there by its number.
+// Messages up to verbsMessageMax go as one SEND: their number in the peer's order, then the bytes. Longer ones are
+// announced (outbox.go). Messages that find no free send buffer go over the byte stream with their number, and the
+// receiver restores the order (inbox). Messages not taken when a pair fails are sent again over the byte stream; the
+// receiver drops duplicates by number.
 const verbsMessageMax = C.DB_RECV_BYTES - 8
 
 var _ [0]struct{} = [verbsMessageMax - messageDirect]struct{}{}
 
-// verbsSend is a message under way.
+// verbsSend is a message in progress.
 type verbsSend struct {
-	turn  int // the value of sent at its time
+	turn  int // value of sent at the time
 	bytes int
 }
 
-// buffer is the i-th send buffer ever used; they are used in turn.
+// buffer is the i-th send buffer ever used; they are used in rotation.
 func (p *verbsPair) buffer(i int) []byte {
 	at := len(p.scratch) - C.DB_SEND_COUNT*C.DB_RECV_BYTES + i%C.DB_SEND_COUNT*C.DB_RECV_BYTES
 	return p.scratch[at : at+C.DB_RECV_BYTES]
 }
 
-// sendDirect sends a message over the queue pair, or tells that it must go another way.
-// conn.out.mu is held, so that numbers and posts have one order.
+// sendDirect sends a message over the queue pair, or returns false if it must go another way. conn.out.mu is held, so
+// that numbers and posts have one order.
 func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 	if size > verbsMessageMax {
 		return false
@@ -44,7 +44,7 @@ func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 		return false
 	}
 
-	// The parts are laid behind their number into the next send buffer, which the card reads from.
+	// The parts are copied after their number into the next send buffer, from which the card reads.
 	b := p.buffer(p.sent)
 	binary.LittleEndian.PutUint64(b, number)
 	n := 8
@@ -56,8 +56,8 @@ func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 	*wr = C.db_wr{op: C.DB_SEND, flags: C.DB_SIGNALED, bytes: C.uint32_t(n), lkey: C.uint32_t(p.lkey),
 		local: C.uint64_t(uintptr(unsafe.Pointer(&b[0]))), id: C.uint64_t(p.id)<<32 | C.uint64_t(sendEvent) | C.uint64_t(p.sent%turns)}
 	if C.db_post(C.uintptr_t(uintptr(p.qp)), wr, 1) != 0 {
-		// The card may have it all the same: so its buffer is not used again. If it arrives twice, the
-		// second is dropped by its number.
+		// The card may have it all the same, so its buffer is not reused. If it arrives twice, the second is dropped
+		// by its number.
 		p.sent++
 		p.doom("message not posted")
 		return false
@@ -74,7 +74,7 @@ func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 
 const turns = 1 << 29 // a message's turn in its completion's id
 
-// took ends the oldest message, if that is what was completed.
+// took ends the oldest message, if it is the completed one.
 func (p *verbsPair) took(turn uint32) {
 	p.mu.Lock()
 	p.moved()
@@ -85,7 +85,7 @@ func (p *verbsPair) took(turn uint32) {
 	p.mu.Unlock()
 }
 
-// received hands on what a SEND brought, and gives its buffer back.
+// received delivers a SEND's message, and returns its buffer.
 func (d *verbsDevice) received(wc *C.db_wc) {
 	number := C.uint32_t(wc.id &^ C.DB_RECV)
 	d.mu.Lock()
@@ -100,7 +100,7 @@ func (d *verbsDevice) received(wc *C.db_wc) {
 	C.db_receive(C.uintptr_t(uintptr(d.handle)), number)
 }
 
-// drain stops the pair and takes in what has arrived on it. Only the loop calls it.
+// drain stops the pair and takes what has arrived on it. Only the loop calls it.
 func (p *verbsPair) drain() {
 	p.mu.Lock()
 	if p.gone || p.draining {
@@ -110,12 +110,12 @@ func (p *verbsPair) drain() {
 	p.draining = true
 	C.db_break(p.qp)
 	p.mu.Unlock()
-	// Completions of other pairs come in between and are ended as well: the queue is one for all.
+	// Completions of other pairs come in between and are handled as well: all share one queue.
 	for p.dev.poll() > 0 {
 	}
 }
 
-// doom has the loop give the pair up.
+// doom makes the loop give up the pair.
 func (p *verbsPair) doom(why string) {
 	p.dev.mu.Lock()
 	p.dev.doomed = append(p.dev.doomed, doomedPair{p, why})

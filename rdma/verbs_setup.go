@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// use lets reads go over a connected pair, unless the peer was dropped meanwhile.
+// use makes reads go over a connected pair, unless the peer was dropped meanwhile.
 func (p *verbsPair) use() error {
 	p.conn.out.mu.Lock()
 	dropped := p.conn.dropped()
@@ -30,14 +30,14 @@ func (p *verbsPair) leaveUse() {
 	p.conn.direct.CompareAndSwap(&p.direct, &d)
 }
 
-// offer makes a queue pair and tells the peer of it.
+// offer makes a queue pair and offers it to the peer.
 func (d *verbsDevice) offer(c *conn) error {
 	p, err := d.newPair(c)
 	if err != nil {
 		return err
 	}
 
-	// The offer is noted before the peer hears of it: the answer may come at once.
+	// Recorded before the peer hears of it, as the answer may come at once.
 	d.mu.Lock()
 	d.offers[c] = p
 	d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *verbsDevice) offer(c *conn) error {
 	return nil
 }
 
-// withdrawOffer forgets an offer that got no good answer.
+// withdrawOffer removes an offer that was not accepted.
 func (d *verbsDevice) withdrawOffer(c *conn) *verbsPair {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *verbsDevice) withdrawOffer(c *conn) *verbsPair {
 	return p
 }
 
-// accepted ends the connector's set-up.
+// accepted completes the connector's set-up.
 func (d *verbsDevice) accepted(c *conn, s stream.Setup) error {
 	p := d.withdrawOffer(c)
 	if p == nil {
@@ -74,7 +74,7 @@ func (d *verbsDevice) refusedPair(c *conn) {
 	}
 }
 
-// acceptPair is the acceptor's side; it may take milliseconds and runs apart from the loop.
+// acceptPair is the acceptor's side; it may take milliseconds and runs beside the loop.
 func (d *verbsDevice) acceptPair(c *conn, s stream.Setup) {
 	p, err := d.newPair(c)
 
@@ -93,5 +93,5 @@ func (d *verbsDevice) acceptPair(c *conn, s stream.Setup) {
 	c.out.sendSetup(p.frame(stream.SetupAccept))
 }
 
-// broken is the peer's word that its end of the pair failed.
+// broken receives the peer's report that its end of the pair failed.
 func (p *verbsPair) broken(why string) { p.failPair("peer: "+why, false) }

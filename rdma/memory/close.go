@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Close withdraws every offer and unmaps the memory, unless buffers are still held: then it leaves
-// the memory mapped, because a slice may be in use, and says so.
+// Close withdraws every offer and unmaps the memory. If buffers are still held it leaves the memory mapped, as a
+// slice may be in use, and returns an error.
 func (p *Pool) Close(wait time.Duration) error {
 	p.mu.Lock()
 	p.closed = true
@@ -21,7 +21,7 @@ func (p *Pool) Close(wait time.Duration) error {
 		}
 	}
 
-	// Readers of what was withdrawn are given their time; their memory must not go under them.
+	// Readers of withdrawn buffers get time to end, as their memory must not be unmapped under them.
 	for end := time.Now().Add(wait); p.live.Load() != 0 && time.Now().Before(end) && !p.anyHeld(); {
 		time.Sleep(time.Millisecond)
 	}
@@ -36,7 +36,7 @@ func (p *Pool) Close(wait time.Duration) error {
 	return nil
 }
 
-// anyHeld tells whether some buffer still waits for its owner's Free (and not for a reader).
+// anyHeld reports whether some buffer still waits for its owner's Free (and not for a reader).
 func (p *Pool) anyHeld() bool {
 	for _, s := range *p.segs.Load() {
 		if s == nil {

@@ -1,16 +1,16 @@
-// Package memory is the registered memory of the data plane. A Pool hands out Buffers of size classes; a Buffer that
-// is offered has a key, and whoever names the key may read its bytes; a Mapped segment is another process's memory,
-// read here without its help. Nothing in this package knows of peers, sockets or devices.
+// Package memory is the registered memory of the data plane. A Pool hands out Buffers of size classes. A Buffer that
+// is offered has a key, and a peer that knows the key may read its bytes. A Mapped segment is another process's
+// memory, read here without that process's help. The package knows nothing of peers, sockets or devices.
 //
-// A Segment is one memfd with slots of one size class. Directly before the bytes of a slot stands its entry: the live
-// key and the length. The entry is all that a reader needs to know whether its bytes were good:
+// A Segment is one memfd with slots of one size class. A slot's entry lies directly before its bytes: the live key
+// and the length. The entry alone tells a reader whether the bytes were valid:
 //
-//	M1  A key is never used twice. So a key that still stands after the bytes were taken proves that they were
+//	M1  A key is never used twice. So a key that is still live after the bytes were taken proves that they were
 //	    offered all the while.
 //	M2  An owner writes a buffer only when no offer of it is live, no reader that it serves is left, and no READ that
-//	    it cannot see may still be under way (see quarantine).
+//	    it cannot see may still be in progress (see quarantine).
 //	M3  A segment that some peer was given stays mapped until the pool is closed.
-//	M4  Peers can map a segment for reading alone, and it cannot shrink under them: seals of the kernel see to both.
+//	M4  Peers can map a segment only for reading, and it cannot shrink under them: kernel seals ensure both.
 //
 // Buffers and the pool may be used from any goroutine, one Buffer by one owner at a time.
 package memory
@@ -32,15 +32,15 @@ var (
 // BufferMax is the size of the largest buffer, in bytes.
 const BufferMax = 64 << 20
 
-// Remote says where offered bytes lie in a peer's registered memory; it travels in model.Descriptor.
-// A reader may narrow it (a larger Offset, a smaller Length) to read a part.
+// Remote locates offered bytes in a peer's registered memory; it travels in model.Descriptor. A reader may narrow it
+// (a larger Offset, a smaller Length) to read a part.
 type Remote struct {
 	Key    uint64
 	Offset uint32 // bytes from the buffer's start
 	Length uint32 // bytes
 }
 
-// A key is a nonce, the number of a segment and the number of a slot in it, from the high bits to the low ones.
+// A key consists of a nonce, a segment's number and a slot's number, from the high bits to the low ones.
 const (
 	slotBits    = 14
 	segmentBits = 12
@@ -50,28 +50,28 @@ const (
 	SegmentsMax = 1 << segmentBits // of a pool
 )
 
-// What marks an offer in its key's nonce.
+// Flags of an offer in its key's nonce.
 const (
-	lateKey = uint64(1) << 63 // it was named before it was made (Reserve)
-	lentKey = uint64(1) << 62 // its bytes are not the pool's (Lend)
+	lateKey = uint64(1) << 63 // it was announced before it was made (Reserve)
+	lentKey = uint64(1) << 62 // its bytes do not belong to the pool (Lend)
 )
 
-// NoKey is nobody's: it names the last slot of the last segment under a nonce that no pool draws.
+// NoKey is never a live key: it is the last slot of the last segment under a nonce that no pool draws.
 const NoKey = uint64(1)<<(slotBits+segmentBits) | SegmentsMax<<slotBits - 1
 
-// Slot is the number of the slot that a remote names in its segment.
+// Slot returns the number of the remote's slot in its segment.
 func (r Remote) Slot() int { return int(r.Key & (SlotsMax - 1)) }
 
-// Segment is the number of the segment that a remote names in its owner's pool.
+// Segment returns the number of the remote's segment in its owner's pool.
 func (r Remote) Segment() int { return int(r.Key >> slotBits & (SegmentsMax - 1)) }
 
-// Late tells whether the offer was named before it was made. A READ under such a key may have begun before the bytes
-// were written, so its reader looks at the entry first as well.
+// Late reports whether the offer was announced before it was made. A READ under such a key may have begun before the
+// bytes were written, so its reader also checks the entry first.
 func (r Remote) Late() bool { return r.Key&lateKey != 0 }
 
-// Lent tells whether the bytes lie in no segment: they must be asked of their owner.
+// Lent reports whether the bytes lie in no segment: only their owner can read them.
 func (r Remote) Lent() bool { return r.Key&lentKey != 0 }
 
-// NarrowOffset makes an Offset of one that came in 64 bits. One that does not fit lies beyond every buffer, and so does
-// the one that stands for it.
+// NarrowOffset converts a 64-bit offset to an Offset. One that does not fit lies beyond every buffer, as does its
+// clamped value.
 func NarrowOffset(offset uint64) uint32 { return uint32(min(offset, math.MaxUint32)) }

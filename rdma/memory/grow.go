@@ -24,13 +24,14 @@ func classOf(size int) (class, stride int) {
 	return (k-10)*4 + q + 1, 1<<k + (q+1)*quarter
 }
 
-// growClass maps one more segment for a class. p.mu is held: growing is rare and must not run twice.
+// growClass maps one more segment for a class. p.mu is held: growing is rare and must not run concurrently.
 func (p *Pool) growClass(class, stride int) error {
 	if p.closed {
 		return ErrClosed
 	}
 
-	// A segment holds eight buffers at least, where the bound allows, and 2 MiB, so that small buffers cost few mappings.
+	// A segment holds at least eight buffers, if the limit allows, and 2 MiB, so that small buffers need few
+	// mappings.
 	pitch := HeadBytes + stride
 	slots := max(1, min(max(segmentBytes, min(8*pitch, segmentLarge))/pitch, SlotsMax))
 	if p.mapped+int64(stride) > p.bound {
@@ -41,7 +42,7 @@ func (p *Pool) growClass(class, stride int) error {
 	for ; slots > 1 && p.mapped+int64(slots*stride) > p.bound; slots /= 2 {
 	}
 
-	// Numbers are few, and part of every key: those of unmapped segments are used again.
+	// Numbers are few, and part of every key: those of unmapped segments are reused.
 	index := slices.Index(segs, nil)
 	if index < 0 {
 		index = len(segs)
@@ -55,14 +56,14 @@ func (p *Pool) growClass(class, stride int) error {
 		return fmt.Errorf("%w: %w", ErrNoMemory, err)
 	}
 
-	// Without a registration the segment is usable all the same: its bytes travel over tcp.
+	// Without a registration the segment is still usable: its bytes travel over tcp.
 	if p.device != nil {
 		if err := p.device.Register(s); err != nil {
 			p.log.Warn("memory not registered: reads of it and into it go over tcp", "err", err)
 		}
 	}
 
-	// Readers look segments up without the lock, so they are given a list of their own.
+	// Readers look up segments without the lock, so the list is replaced.
 	grown := slices.Clone(segs)
 	if index == len(grown) {
 		grown = append(grown, nil)
@@ -71,7 +72,7 @@ func (p *Pool) growClass(class, stride int) error {
 	p.segs.Store(&grown)
 	p.mapped += int64(slots * stride)
 
-	// The list of free buffers has room for all that the class ever had: reclaim allocates nothing.
+	// The list of free buffers has room for all buffers of the class, so that reclaim allocates nothing.
 	if cap(p.free[class]) < len(p.free[class])+slots {
 		wider := make([]*Buffer, len(p.free[class]), 2*cap(p.free[class])+slots)
 		copy(wider, p.free[class])
@@ -84,9 +85,8 @@ func (p *Pool) growClass(class, stride int) error {
 	return nil
 }
 
-// shrink unmaps segments of other classes that nobody uses, until need bytes fit, so that memory
-// follows a change of sizes. A segment that a peer has access to stays: its bytes may be read. p.mu
-// is held.
+// shrink unmaps unused segments of other classes until need bytes fit, so that memory follows a change of sizes. A
+// segment that a peer has access to stays, as its bytes may be read. p.mu is held.
 func (p *Pool) shrink(need int) {
 	segs := slices.Clone(*p.segs.Load())
 	for i, s := range segs {
@@ -97,7 +97,7 @@ func (p *Pool) shrink(need int) {
 			continue
 		}
 
-		// No key of it is live, for nobody holds a buffer of it: who looks one up from now on finds nothing.
+		// Without held buffers no key of it is live: later lookups find nothing.
 		class, _ := classOf(s.stride - HeadBytes)
 		p.free[class] = slices.DeleteFunc(p.free[class], func(b *Buffer) bool { return b.seg == s })
 		segs[i] = nil

@@ -2,14 +2,14 @@ package memory
 
 import "fmt"
 
-// Layout says where the slots of a segment lie: slot i has its head at i·Stride, and its bytes behind that.
+// Layout describes the slots of a segment: slot i has its head at i·Stride, followed by its bytes.
 type Layout struct {
 	Index  int // the segment's number, from 0 to SegmentsMax-1
-	Stride int // bytes from slot to slot, heads included
+	Stride int // bytes from slot to slot, including heads
 	Slots  int
 }
 
-// Check refuses what no pool lays out.
+// Check refuses a layout that no pool makes.
 func (l Layout) Check() error {
 	switch {
 	case l.Index < 0 || l.Index >= SegmentsMax:
@@ -26,10 +26,10 @@ func (l Layout) Check() error {
 // Bytes is the size of the segment.
 func (l Layout) Bytes() int { return l.Stride * l.Slots }
 
-// Within tells whether a remote names bytes of one slot, as far as the layout says.
+// Within reports whether a remote's bytes lie in one slot of the layout.
 func (l Layout) Within(r Remote) bool {
 	return r.Slot() < l.Slots && uint64(r.Offset)+uint64(r.Length) <= uint64(l.Stride-HeadBytes)
 }
 
-// Place is where the bytes of a remote begin, counted from the segment's start.
+// Place returns where the bytes of a remote begin, from the segment's start.
 func (l Layout) Place(r Remote) int { return r.Slot()*l.Stride + HeadBytes + int(r.Offset) }

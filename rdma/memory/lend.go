@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// Lend makes a buffer of bytes that are not the pool's, such as another process's shared memory: they are read where
-// they lie, by a copy that survives their going. They must stay mapped until the buffer is freed and nobody reads it any
-// more (Withdraw). The buffer holds a small slot besides, for its key. It ends as Alloc does.
+// Lend makes a buffer over bytes that do not belong to the pool, such as another process's shared memory. They are
+// read in place, by a copy that survives their removal. They must stay mapped until the buffer is freed and no reader
+// is left (Withdraw). The buffer also holds a small slot, for its key. Errors are those of Alloc.
 func (p *Pool) Lend(lent []byte) (*Buffer, error) {
 	if len(lent) > BufferMax {
 		return nil, fmt.Errorf("%w: %d bytes lent; allowed are 1 to %d", ErrTooLarge, len(lent), BufferMax)
@@ -22,9 +22,9 @@ func (p *Pool) Lend(lent []byte) (*Buffer, error) {
 	return b, nil
 }
 
-// CopyShared copies from or to memory that another process may take away meanwhile. It reports false where pages of it
-// are gone, which would else end this process. The rest of a page whose file ends in it is zeros: who must know asks for the
-// file's size afterwards.
+// CopyShared copies from or to memory that another process may truncate meanwhile. It returns false if pages of it
+// are gone, which would otherwise crash this process. The rest of a page in which the file ends reads as zeros: a
+// caller who must know checks the file's size afterwards.
 func CopyShared(dst, src []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -33,7 +33,7 @@ func CopyShared(dst, src []byte) (ok bool) {
 			return
 		}
 
-		// Only the fault itself is expected here.
+		// Only the memory fault is expected here.
 		if _, is := fault.(runtime.Error); !is {
 			panic(fault)
 		}

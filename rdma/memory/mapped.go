@@ -7,21 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapped is a segment of another process as it is mapped here, for reading alone.
+// Mapped is a segment of another process, mapped here for reading.
 //
-// What it lets this process see is everything in that segment, offered or not, until Unmap. Nothing is shared that a
-// crashed owner could leave locked: keys are checked before and after the copy.
+// This process sees everything in the segment, offered or not, until Unmap. There are no shared locks that a crashed
+// owner could leave locked: keys are checked before and after the copy.
 type Mapped struct {
 	mem     []byte
 	layout  Layout
-	readers atomic.Int64 // reads under way; negative once it is to be unmapped
+	readers atomic.Int64 // reads in progress; negative once it is to be unmapped
 }
 
-// leaving is what Unmap adds to a segment's readers: many times more than can ever read at once.
+// leaving is what Unmap adds to a segment's readers: far more than can ever read at once.
 const leaving = int64(-1) << 40
 
-// Map maps a peer's segment, having checked that its owner cannot shrink it or let others write. The descriptor stays
-// the caller's. An error that is not ErrProtocol is this host's.
+// Map maps a peer's segment, after checking that its owner cannot shrink it or let others write. The descriptor still
+// belongs to the caller. An error other than ErrProtocol comes from this host.
 func Map(fd int, l Layout) (*Mapped, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&segmentSeals != segmentSeals {
@@ -45,8 +45,8 @@ func Map(fd int, l Layout) (*Mapped, error) {
 	return &Mapped{mem: mem, layout: l}, nil
 }
 
-// Enter begins a read; Leave ends it. Between the two the segment stays mapped. Enter reports false, and needs no
-// Leave, if the segment is being unmapped.
+// Enter begins a read; Leave ends it. In between the segment stays mapped. Enter returns false, and needs no Leave,
+// if the segment is being unmapped.
 func (m *Mapped) Enter() bool {
 	if m.readers.Add(1) < 0 {
 		m.Leave()
@@ -55,21 +55,21 @@ func (m *Mapped) Enter() bool {
 	return true
 }
 
-// Leave ends a read; the last one out unmaps a segment that is to go.
+// Leave ends a read; the last reader unmaps a segment that is to be unmapped.
 func (m *Mapped) Leave() {
 	if m.readers.Add(-1) == leaving {
 		m.unmap()
 	}
 }
 
-// Copy takes the bytes of r, and tells whether they were offered all the while. The caller has entered, and
+// Copy copies the bytes of r, and reports whether they were offered all the while. The caller has entered, and
 // len(dst) is r.Length.
 func (m *Mapped) Copy(dst []byte, r Remote) bool {
 	if r.Key == 0 || !m.layout.Within(r) {
 		return false
 	}
 
-	// The key is looked at before as well: what is not offered need not be copied.
+	// The key is checked before as well: unoffered bytes need not be copied.
 	key, length := entryAt(m.mem, r.Slot(), m.layout.Stride)
 	if key.Load() != r.Key || uint64(r.Offset)+uint64(r.Length) > length.Load() {
 		return false
@@ -81,7 +81,7 @@ func (m *Mapped) Copy(dst []byte, r Remote) bool {
 	return key.Load() == r.Key
 }
 
-// Unmap unmaps the segment once nobody reads it any more. It is called once.
+// Unmap unmaps the segment once no reader is left. It is called once.
 func (m *Mapped) Unmap() {
 	m.readers.Add(leaving)
 	if m.readers.Load() == leaving {

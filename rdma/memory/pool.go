@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Options say what a pool may take and whom it asks.
+// Options configure a pool.
 type Options struct {
-	Bytes  int64                // bound of the memory that buffers are made of
+	Bytes  int64                // limit of the buffers' memory
 	Now    func() time.Duration // the owner's clock: monotonic, never 0
-	Detach func(*Buffer)        // has slow peers read a copy of a buffer, so that Withdraw ends; may be nil
+	Detach func(*Buffer)        // makes slow peers read a copy of a buffer, so that Withdraw ends; may be nil
 	Log    *slog.Logger
 }
 
-// Registrar makes segments known to a device that reads them by itself, and unknown again.
+// Registrar registers segments with a device that reads them by itself.
 type Registrar interface {
 	Register(*Segment) error
 	Forget(*Segment)
@@ -27,20 +27,20 @@ type Registrar interface {
 // Pool owns a node's registered memory: segments of one size class each, and their free buffers.
 type Pool struct {
 	bound  int64
-	device Registrar     // nil without; set before the first Alloc
-	detach func(*Buffer) // has slow peers read a copy of a buffer; may be nil
+	device Registrar     // nil: none; set before the first Alloc
+	detach func(*Buffer) // makes slow peers read a copy of a buffer; may be nil
 	now    func() time.Duration
 	log    *slog.Logger
-	segs   atomic.Pointer[[]*Segment] // index = the segment's number; nil where there is none
+	segs   atomic.Pointer[[]*Segment] // by the segment's number; nil: none
 
-	mu         sync.Mutex // protects what follows, and the growing of segs
+	mu         sync.Mutex // guards the fields below, and the growing of segs
 	free       [classesMax][]*Buffer
-	quarantine [classesMax][]*Buffer // freed while a READ may be under way; oldest first
+	quarantine [classesMax][]*Buffer // freed while a READ may be in progress; oldest first
 	mapped     int64                 // bytes of all slots, without their heads
 	closed     bool
 
-	nonces   *rand.ChaCha8 // not to be guessed by a peer
-	noncesMu sync.Mutex    // protects nonces; apart from mu, so that Offer never waits for a mapping
+	nonces   *rand.ChaCha8 // unpredictable for peers
+	noncesMu sync.Mutex    // guards nonces; separate from mu, so that Offer never waits for a mapping
 
 	live, offers, liveBytes atomic.Int64
 	quarantined             atomic.Int64 // buffers
@@ -55,11 +55,11 @@ func NewPool(o Options) *Pool {
 	return p
 }
 
-// RegisterWith has every segment registered with a device. It is called before the first Alloc.
+// RegisterWith registers every segment with a device. It is called before the first Alloc.
 func (p *Pool) RegisterWith(device Registrar) { p.device = device }
 
-// Alloc takes a buffer of size bytes, or fails with ErrInvalid, ErrTooLarge or ErrNoMemory. Where memory is short and a
-// buffer is about to leave quarantine, it waits for that one. It allocates nothing after warm-up.
+// Alloc returns a buffer of size bytes, or fails with ErrInvalid, ErrTooLarge or ErrNoMemory. If memory is short and
+// a buffer is about to leave quarantine, it waits for that one. It allocates nothing after warm-up.
 func (p *Pool) Alloc(size int) (*Buffer, error) { return p.takeBuffer(size, true) }
 
 // AllocNow is Alloc that never waits.
@@ -85,14 +85,14 @@ func (p *Pool) takeBuffer(size int, mayWait bool) (*Buffer, error) {
 			return nil, err
 		}
 
-		// Memory is short: better a few ms late than not at all.
+		// Memory is short: better some ms late than not at all.
 		until := time.Duration(p.quarantine[class][0].until.Load())
 		p.mu.Unlock()
 		time.Sleep(until - p.now())
 		p.mu.Lock()
 	}
 
-	// The one that was freed last is the warmest.
+	// The buffer freed last is most likely in the cache.
 	last := len(p.free[class]) - 1
 	b := p.free[class][last]
 	p.free[class] = p.free[class][:last]
@@ -107,10 +107,10 @@ func (p *Pool) takeBuffer(size int, mayWait bool) (*Buffer, error) {
 	return b, nil
 }
 
-// endQuarantine frees the buffers of a class whose quarantine is over, and tells whether there were any.
-// p.mu is held.
+// endQuarantine frees the buffers of a class whose quarantine is over, and reports whether there were any. p.mu is
+// held.
 func (p *Pool) endQuarantine(class int) bool {
-	// Buffers came nearly in the order of their ends, so those that are due stand first.
+	// Buffers are nearly in the order of their ends, so those that are due come first.
 	due, now := 0, int64(p.now())
 	for due < len(p.quarantine[class]) && p.quarantine[class][due].until.Load() <= now {
 		due++
@@ -122,13 +122,13 @@ func (p *Pool) endQuarantine(class int) bool {
 	return due > 0
 }
 
-// reclaim puts a buffer back that nobody holds and nobody reads.
+// reclaim returns a buffer without owner and readers to the pool.
 func (p *Pool) reclaim(b *Buffer) {
 	class, stride := classOf(len(b.mem))
 	p.live.Add(-1)
 	p.liveBytes.Add(-int64(stride))
 
-	// What a card may still be taking bytes from stays unwritten for a while (M2).
+	// Bytes that a card may still be taking stay unwritten for a while (M2).
 	p.mu.Lock()
 	b.seg.live--
 	if b.until.Load() != 0 {
@@ -140,7 +140,7 @@ func (p *Pool) reclaim(b *Buffer) {
 	p.mu.Unlock()
 }
 
-// nonce returns the unguessable part of a key.
+// nonce returns the unpredictable part of a key.
 func (p *Pool) nonce() uint64 {
 	p.noncesMu.Lock()
 	v := p.nonces.Uint64()
@@ -148,7 +148,7 @@ func (p *Pool) nonce() uint64 {
 	return v &^ (1<<(64-nonceBits) - 1) &^ (lateKey | lentKey)
 }
 
-// Give returns the segment of a live key, to be read by a peer directly (over verbs or not), or nil if the key is not
+// Give returns the segment of a live key, for a peer to read directly (over verbs or not); nil if the key is not
 // live. From then on the segment stays.
 func (p *Pool) Give(key uint64, verbs bool) *Segment {
 	pin, ok := p.Find(Remote{Key: key})
@@ -168,10 +168,10 @@ func (p *Pool) Give(key uint64, verbs bool) *Segment {
 	return seg
 }
 
-// Stats is what a pool counts. Bytes of buffers are those of their size classes.
+// Stats are a pool's counts. Bytes of buffers are those of their size classes.
 type Stats struct {
 	Live, Offers, LiveBytes int64 // buffers allocated and not freed; of these, offered ones; their bytes
-	Quarantined             int64 // freed while a READ over verbs could be under way, and not reused since
+	Quarantined             int64 // freed while a READ over verbs could be in progress, and not reused since
 	Mapped, Bound           int64 // bytes
 }
 

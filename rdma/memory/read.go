@@ -2,10 +2,10 @@ package memory
 
 import "errors"
 
-// ErrNotOffered is what a read ends with whose bytes were not offered: a stale key, or out of range.
+// ErrNotOffered is the error of a read whose bytes are not offered: a stale key, or out of range.
 var ErrNotOffered = errors.New("rdma: read of memory that was not offered")
 
-// EachMin is the length in bytes from which a read is worth a call of its own when it lands.
+// EachMin is the least length in bytes of a read that is reported individually when it lands.
 const EachMin = 32 << 10
 
 // Read is one one-sided read of a chain. len(Dst) must equal Src.Length, and Dst must lie in a
@@ -15,8 +15,8 @@ type Read struct {
 	Src Remote
 }
 
-// ChainError is what done gets when some reads of a chain failed and the peer is still there.
-// Reads that are not named were filled. errors.Is sees Err (ErrNotOffered).
+// ChainError is passed to done if some reads of a chain failed and the peer is still connected. Reads that it does
+// not name succeeded. errors.Is sees Err (ErrNotOffered).
 type ChainError struct {
 	Failed []int // indexes into the chain, ascending
 	Err    error
@@ -24,13 +24,13 @@ type ChainError struct {
 
 func (e *ChainError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause common to the failed reads.
+// Unwrap returns the common cause of the failed reads.
 func (e *ChainError) Unwrap() error { return e.Err }
 
-// Refusals collects the reads of a chain that were not offered.
+// Refusals collects the refused reads of a chain.
 type Refusals struct{ chain *ChainError }
 
-// Add notes read i. Calls come in ascending order.
+// Add records read i. Calls come in ascending order.
 func (r *Refusals) Add(i int) {
 	if r.chain == nil {
 		r.chain = &ChainError{Err: ErrNotOffered}
@@ -46,7 +46,7 @@ func (r *Refusals) Err() error {
 	return r.chain
 }
 
-// Tell tells of a read that has landed, if somebody wants to know and it is long enough.
+// Tell reports a read that has landed, if it is long enough and each is not nil.
 func Tell(each func(int), chain []Read, i int) {
 	if each != nil && len(chain[i].Dst) >= EachMin {
 		each(i)

@@ -9,54 +9,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Segment is one memfd of a pool: slots of one size class. Only its owner may write it: the seal
-// F_SEAL_FUTURE_WRITE leaves peers that map it with read access alone, and F_SEAL_SHRINK keeps a
-// reader safe from a file cut short under it.
+// Segment is one memfd of a pool: slots of one size class. Only its owner may write it: the seal F_SEAL_FUTURE_WRITE
+// leaves peers that map it with read access only, and F_SEAL_SHRINK protects readers from truncation.
 type Segment struct {
 	index   int
 	fd      int
 	mem     []byte // the whole mapping
-	stride  int    // bytes from slot to slot: a head, then those of the size class
+	stride  int    // bytes from slot to slot: a head, then the size class
 	bufs    []Buffer
-	given   atomic.Bool // some peer was given access to it
+	given   atomic.Bool // some peer has access to it
 	exposed atomic.Bool // some peer may READ it over verbs
-	live    int         // buffers in use; the pool's lock protects it
+	live    int         // buffers in use; guarded by the pool's lock
 }
 
 const (
-	HeadBytes  = 64 // before the bytes of a slot; the entry is the last of it
+	HeadBytes  = 64 // before the bytes of a slot; the entry is its last part
 	EntryBytes = 16 // key u64, length u64
 	pageBytes  = 4096
 	hugeBytes  = 2 << 20
 )
 
-// A READ over verbs is not seen by the owner, and a card may take one message's bytes in any order.
-// So a reader believes an entry that came with the bytes only if the whole READ took less than
-// ProofMax, and otherwise READs the entry once more; and the owner lets quarantine, which is longer,
-// pass between the end of an offer and the next writing of its bytes, unless the reader has answered.
+// The owner does not see a READ over verbs, and a card may take one message's bytes in any order. So a reader trusts
+// an entry that came with the bytes only if the whole READ took less than ProofMax, and otherwise READs the entry
+// once more. The owner waits for the longer quarantine between the end of an offer and the next write of its bytes,
+// unless the reader has answered.
 const (
 	ProofMax   = 2 * time.Millisecond
 	quarantine = 5 * time.Millisecond
 )
 
-// segmentSeals is what a mapped segment must carry, on the giving and on the taking side.
+// segmentSeals are the seals that a mapped segment must have, for giver and taker.
 const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
 
-// Layout is the segment's number and where its slots lie.
+// Layout returns the segment's number and layout.
 func (s *Segment) Layout() Layout {
 	return Layout{Index: s.index, Stride: s.stride, Slots: len(s.bufs)}
 }
 
-// Memory is the whole mapping: what a device registers.
+// Memory returns the whole mapping, for registration with a device.
 func (s *Segment) Memory() []byte { return s.mem }
 
-// File is the descriptor of the segment's memfd: who gets it may map the segment, for reading alone.
+// File returns the descriptor of the segment's memfd: its holder may map the segment for reading.
 func (s *Segment) File() int { return s.fd }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// newSegment maps a segment of slots for class bytes each and touches its pages. room is how much
-// may be mapped: huge pages are taken where they fit into it.
+// newSegment maps a segment of slots for class bytes each and touches its pages. room is how much may be mapped: huge
+// pages are used if they fit.
 func newSegment(p *Pool, index, class, slots int, room int64) (*Segment, error) {
 	stride := HeadBytes + class
 	fd, mem, err := mapSegment(roundUp(slots*stride, pageBytes), room)
@@ -64,7 +63,7 @@ func newSegment(p *Pool, index, class, slots int, room int64) (*Segment, error) 
 		return nil, err
 	}
 
-	// A slot's head stands before its bytes, so that one READ brings both.
+	// A slot's head precedes its bytes, so that one READ brings both.
 	s := &Segment{index: index, fd: fd, mem: mem, stride: stride, bufs: make([]Buffer, slots)}
 	for i := range s.bufs {
 		b := &s.bufs[i]
@@ -95,7 +94,7 @@ func mapMemfd(size, flags int) (int, []byte, error) {
 		return -1, nil, fmt.Errorf("size memfd to %d bytes: %w", size, err)
 	}
 
-	// Pages are touched now: a request must not wait for them later.
+	// Touch the pages now, so that no request waits for them later.
 	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		unix.Close(fd)
@@ -111,7 +110,7 @@ func mapMemfd(size, flags int) (int, []byte, error) {
 	return fd, mem, nil
 }
 
-// Sealable tells why this host has no memory that peers can map, nil if it has.
+// Sealable returns why this host has no memory that peers can map; nil if it has.
 func Sealable() error {
 	fd, mem, err := mapMemfd(pageBytes, 0)
 	if err != nil {
