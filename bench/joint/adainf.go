@@ -14,19 +14,21 @@ import (
 
 const never = sched.Never
 
-// serveAdaInf is AdaInf: what came of a model in a session of some milliseconds is a job, which is answered in batches of least
-// ⌈n/b⌉·ℓ(b), and what jobs leave of the GPUs trains the models that drift. What it does not know: a family is an application of one
-// model at its best network (its early exits are of its own networks); all sessions are let in.
+// serveAdaInf is AdaInf. A model's requests in a session of some milliseconds form a job, which is answered in
+// batches of the size with the smallest ⌈n/b⌉·ℓ(b); GPU time that jobs leave trains the drifting models. Where the
+// method does not apply: a family is an application of one model at its best network (AdaInf's early exits belong to
+// its own networks); all sessions are admitted.
 //
-// In its favour: jobs share GPUs in time by their deadlines, where its spaces would have been cut evenly; they train only in time that no
-// job wants, and delay nobody; of some ways to choose the sessions' lengths the one is taken that serves most of a short trial.
+// In its favour: jobs share GPUs in time by their deadlines, where its spaces would have been equal parts; they train
+// only in time that no job needs, and delay nobody; of several lengths of sessions, the one that serves most of a
+// short trial is used.
 func serveAdaInf(_ context.Context, t *trace) (*outcome, error) {
 	trial, err := drawTrace(t.seed+trialSeed, t.times, trialSpan)
 	if err != nil {
 		return nil, err
 	}
 
-	// Short sessions waste GPU time on small batches, long ones leave their requests no time.
+	// Short sessions waste GPU time on small batches; long ones leave their requests no time.
 	best, most := jobLength(nil), -1.0
 	for _, length := range jobLengths {
 		o, err := trial.serve(trial.byAdaInf(length))
@@ -46,10 +48,10 @@ func serveAdaInf(_ context.Context, t *trace) (*outcome, error) {
 	return o, nil
 }
 
-// jobLength is how long a session collects a service's requests.
+// jobLength returns how long a session collects a service's requests.
 type jobLength func(slo time.Duration) time.Duration
 
-// jobLengths are those that are tried: the paper's 5 ms, and parts of what a request may take.
+// jobLengths are the tried lengths: the paper's 5 ms, and fractions of the SLO.
 var jobLengths = []jobLength{
 	func(time.Duration) time.Duration { return 5 * time.Millisecond },
 	func(slo time.Duration) time.Duration { return max(5*time.Millisecond, slo/8) },
@@ -58,8 +60,8 @@ var jobLengths = []jobLength{
 	func(slo time.Duration) time.Duration { return slo / 2 },
 }
 
-// adaInfTraining is the GPU time that jobs leave for training: each application has its share of the GPUs by what it needs, and those
-// of models that do not drift train nothing.
+// adaInfTraining returns the GPU time that jobs leave for training. Each application has a share of the GPUs by its
+// demand; the shares of models that do not drift train nothing.
 func (t *trace) adaInfTraining(o *outcome) time.Duration {
 	rates := t.rates(t.streams)
 	all, drift := 0.0, 0.0
@@ -70,7 +72,7 @@ func (t *trace) adaInfTraining(o *outcome) time.Duration {
 			drift += need
 		}
 	}
-	// What other applications leave is theirs: AdaInf cuts the GPUs before it knows who will use them.
+	// Idle time of other applications stays theirs: AdaInf divides the GPUs before it knows who will use them.
 	idle := gpus*o.end.Seconds() - o.busy.Seconds()
 	return time.Duration(idle * drift / all * 1e9)
 }
@@ -86,11 +88,11 @@ func (t *trace) byAdaInf(length jobLength) serving {
 	}}
 }
 
-// jobs is AdaInf's way to serve.
+// jobs is the Server of AdaInf.
 type jobs struct {
 	w       *sim.World
 	waiting []collecting // by model
-	ready   []job        // the one that is due first comes first
+	ready   []job        // the earliest deadline first
 }
 
 // collecting is a model's session that has not ended.
@@ -100,7 +102,7 @@ type collecting struct {
 	requests []int32
 }
 
-// job is what came in a session, less what has been answered.
+// job is the unanswered requests of a session.
 type job struct {
 	model    int32
 	due      sim.Time // of its first request
@@ -136,7 +138,7 @@ func (j *jobs) Wake(now sim.Time) {
 			continue
 		}
 
-		// Requests of frames have deadlines of their own, so that they do not come in order.
+		// Requests of frames have their own deadlines, so they do not arrive in order of deadline.
 		slices.SortStableFunc(c.requests, func(a, b int32) int { return cmp.Compare(j.w.Deadline(a), j.w.Deadline(b)) })
 		j.ready = append(j.ready, job{int32(i), j.w.Deadline(c.requests[0]), c.requests})
 		c.end, c.requests = never, nil
@@ -145,10 +147,10 @@ func (j *jobs) Wake(now sim.Time) {
 	j.startJobs(now)
 }
 
-// startJobs gives the free GPUs batches of the jobs that are due first. Newer GPUs are taken first.
+// startJobs gives the free GPUs batches of the jobs with the earliest deadlines, newer GPUs first.
 func (j *jobs) startJobs(now sim.Time) {
 	for gpu := int32(gpus - 1); gpu >= 0 && len(j.ready) > 0; gpu-- {
-		// What is busy will tell of its end.
+		// Done will be called for a busy GPU.
 		if j.w.FreeAt(gpu) <= now {
 			j.startNextBatch(now, gpu)
 		}
@@ -173,7 +175,7 @@ func (j *jobs) startNextBatch(now sim.Time, gpu int32) {
 		batch := x.requests[:b]
 		x.requests = x.requests[b:]
 
-		// What is left of the job waits for the next GPU, by its own deadline.
+		// The rest of the job waits for the next GPU, by its own deadline.
 		if len(x.requests) > 0 {
 			x.due = j.w.Deadline(x.requests[0])
 		}
@@ -192,7 +194,7 @@ func (j *jobs) dropLate(now sim.Time, x *job) {
 	}
 }
 
-// leastBatch is the batch size at which n requests take least: ⌈n/b⌉·ℓ(b).
+// leastBatch returns the batch size with the shortest time for n requests: ⌈n/b⌉·ℓ(b).
 func leastBatch(p *profile.Profile, n int) (best int) {
 	least := time.Duration(math.MaxInt64)
 	for b := 1; b <= min(n, p.Max()); b++ {

@@ -1,9 +1,9 @@
-// Package joint is one experiment for four papers at once: a trace with families of variants, sessions of frames through DAGs and
-// models that drift, on 16 emulated GPUs of two kinds, in virtual time. Downbeat serves it beside each paper's own method (Symphony,
-// Proteus, Rim, AdaInf) and beside all four put on top of one another.
+// Package joint is one experiment for four papers: a trace with families of variants, sessions of frames through
+// DAGs, and drifting models, on 16 emulated GPUs of two kinds, in virtual time. It compares Downbeat with each
+// paper's own method (Symphony, Proteus, Rim, AdaInf) and with all four combined.
 //
-// The clock and the GPUs are core/sim's. What drifting models answer is learnt for real by bench/drift, in the GPU time that a policy
-// left for it here. A run follows from its seed.
+// The clock and the GPUs are core/sim's. bench/drift really trains the drifting models in the GPU time that a policy
+// left for it here. A seed determines a run.
 //
-// Nothing here may be called from two goroutines at once.
+// The package is not safe for concurrent use.
 package joint

@@ -8,23 +8,23 @@ import (
 	"downbeat.dev/bench/drift"
 )
 
-// learning trains the models that drift, for real, in the time that a policy left them (bench/drift), and remembers what that gave.
+// learning really trains the drifting models in the time that a policy left (bench/drift), and caches the results.
 type learning struct {
 	setting drift.Setting
 	known   map[lesson]float64
 	told    func(string)
 }
 
-// lesson is what an accuracy depends on.
+// lesson is the key of a cached accuracy.
 type lesson struct {
 	policy string
-	time   time.Duration // in each second
+	time   time.Duration // per second
 }
 
 const (
-	// lessonStep is how finely training times are told apart: runs are real and take a minute.
+	// lessonStep is the resolution of training times: runs are real and take a minute.
 	lessonStep = 100 * time.Millisecond
-	// lessonMost is a GPU for each model: a learner's steps follow one another.
+	// lessonMost is one GPU per model: a learner's steps follow one another.
 	lessonMost = learningModels * time.Second
 )
 
@@ -34,11 +34,12 @@ func newLearning(o *Options, told func(string)) *learning {
 	return &learning{setting: s, known: map[lesson]float64{}, told: told}
 }
 
-// learntAccuracy is that of the models' answers, mean over time, when they learn by a policy with so many GPUs' worth of time.
+// learntAccuracy returns the accuracy of the drifting models, averaged over time, if they learn by a policy with this
+// GPU time, in GPUs.
 func (l *learning) learntAccuracy(ctx context.Context, policy string, gpus float64) (float64, error) {
 	what := lesson{policy, min(lessonMost, time.Duration(gpus*1e9).Round(lessonStep))}
 
-	// Who learns nothing has no use for time.
+	// A policy without learning uses no time.
 	if policy == noLearning {
 		what.time = 0
 	}
@@ -50,7 +51,7 @@ func (l *learning) learntAccuracy(ctx context.Context, policy string, gpus float
 	if err != nil {
 		return 0, err
 	}
-	// That learning keeps no request waiting was shown, or not, where its time was found.
+	// The simulation that found the time decides whether learning delays requests.
 	s := l.setting
 	s.Given = &drift.Given{Learning: what.time, Finish: 1}
 	row, err := chosen[0].Run(ctx, s, func(line string) { l.told(fmt.Sprintf("learning in %v of GPU time a second: %s", what.time, line)) })

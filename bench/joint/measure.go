@@ -9,18 +9,18 @@ import (
 // keptShare is the share of a session's frames that must be in time for it to count as served.
 const keptShare = 0.99
 
-// tally counts requests of a kind: of a family, or of an application's frames.
+// tally counts requests of a family, or of an application's frames.
 type tally struct{ asked, good int }
 
-// outcome is what a policy made of a trace.
+// outcome is the result of a policy on a trace.
 type outcome struct {
 	of       []tally // families, then applications; a frame counts as all its requests
 	sessions []tally // by served stream, in frames
 	refused  int     // streams
 	accuracy []float64
-	answers  []float64     // by second of arrival, of services with a choice: Σ accuracy and how many, in time
+	answers  []float64     // by second of arrival, of services with a choice: Σ accuracy and number, in time
 	busy     time.Duration // of the GPUs, on requests
-	learning time.Duration // GPU time that learners had
+	learning time.Duration // GPU time of learners
 	end      time.Duration
 }
 
@@ -29,7 +29,7 @@ func (t *trace) newOutcome(streams []stream) *outcome {
 	o := &outcome{of: make([]tally, len(families)+len(t.apps)), sessions: make([]tally, len(streams)), refused: len(t.streams) - len(streams),
 		accuracy: make([]float64, seconds), answers: make([]float64, seconds)}
 
-	// Requests of families that nobody ever answers are asked all the same.
+	// Count all requests of families, including those that are never answered.
 	for _, r := range t.requests {
 		if r.At >= t.warm {
 			o.of[r.Model].asked++
@@ -40,7 +40,7 @@ func (t *trace) newOutcome(streams []stream) *outcome {
 
 // countFrame counts a frame's end.
 func (o *outcome) countFrame(t *trace, s stream, session int, inTime bool) {
-	// A frame that is lost was asked in vain, whatever became of its requests.
+	// All requests of a lost frame count as bad, whatever became of them.
 	requests := 0
 	for _, m := range t.apps[s.app].modules {
 		requests += m.fanOut
@@ -55,14 +55,14 @@ func (o *outcome) countFrame(t *trace, s stream, session int, inTime bool) {
 	}
 }
 
-// countAnswers counts a batch: what is in time, and how accurate that is where there was a choice.
+// countAnswers counts a batch: the answers in time, and their accuracy if there was a choice.
 func (o *outcome) countAnswers(t *trace, w *sim.World, model int32, accuracy float64, finish sim.Time, requests []int32) {
 	for _, r := range requests {
 		if w.Deadline(r) < finish || w.Arrivals[r].At < t.warm {
 			continue
 		}
 
-		// What a frame's request is worth is known when its frame ends.
+		// A frame's requests count when the frame ends.
 		if int(model) < len(families) {
 			o.of[model].good++
 		}
@@ -74,7 +74,7 @@ func (o *outcome) countAnswers(t *trace, w *sim.World, model int32, accuracy flo
 	}
 }
 
-// goodRate is the requests/s that were answered in time; of frames, those of frames in time.
+// goodRate returns the requests/s answered in time; of frames, only those of frames in time.
 func (o *outcome) goodRate(span time.Duration) float64 {
 	good := 0
 	for _, x := range o.of {
@@ -83,9 +83,10 @@ func (o *outcome) goodRate(span time.Duration) float64 {
 	return float64(good) / span.Seconds()
 }
 
-// lostShare is the share of what was let in that was not answered in time, and the largest of any family or application.
+// lostShare returns the share of admitted requests that were not answered in time, and the largest share of any
+// family or application.
 func (o *outcome) lostShare() (all, worst float64) {
-	// The mean hides who pays, so that the worst stands beside it.
+	// The mean hides who pays, so report the worst, too.
 	var sum tally
 	for _, x := range o.of {
 		sum.asked, sum.good = sum.asked+x.asked, sum.good+x.good
@@ -101,11 +102,12 @@ func (x tally) bad() float64 {
 	return 1 - float64(x.good)/float64(x.asked)
 }
 
-// meanAccuracy is that of the answers in time of services with a choice, and how far the worst second lies below 1.
+// meanAccuracy returns the mean accuracy of answers in time of services with a choice, and 1 minus that of the worst
+// second.
 func (o *outcome) meanAccuracy() (mean, largestDrop float64) {
 	sum, answers := 0.0, 0.0
 
-	// A second without any answer says nothing of accuracy.
+	// A second without answers has no accuracy.
 	for second, n := range o.answers {
 		if n > 0 {
 			sum, answers = sum+o.accuracy[second], answers+n
@@ -115,9 +117,10 @@ func (o *outcome) meanAccuracy() (mean, largestDrop float64) {
 	return sum / max(1, answers), largestDrop
 }
 
-// keptSessions is how many sessions had their share of frames in time, and the share of all served sessions' frames.
+// keptSessions returns how many sessions had keptShare of their frames in time, and the share of frames in time over
+// all served sessions.
 func (o *outcome) keptSessions() (kept int, finish float64) {
-	// A session is a promise of its own; frames are counted over all of them.
+	// Each session is a promise; frames are counted over all sessions.
 	var sum tally
 	for _, s := range o.sessions {
 		sum.asked, sum.good = sum.asked+s.asked, sum.good+s.good
@@ -128,7 +131,7 @@ func (o *outcome) keptSessions() (kept int, finish float64) {
 	return kept, 1 - sum.bad()
 }
 
-// spareUsed is the share of the GPUs' time without a batch that learners had.
+// spareUsed returns the learners' share of the GPUs' time without a batch.
 func (o *outcome) spareUsed() float64 {
 	idle := gpus*o.end.Seconds() - o.busy.Seconds()
 	return o.learning.Seconds() / max(idle, 1e-9)

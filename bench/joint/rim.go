@@ -11,15 +11,17 @@ import (
 )
 
 const (
-	// spaceGain is what a GPU gains by running several requests at a time: the middle of the published 8 to 99 % (Rim F10b).
+	// spaceGain is the speed-up of a GPU that runs several requests at a time: the middle of the published 8 to 99 %
+	// (Rim F10b).
 	spaceGain = 1.38
-	// chunkShare is the part of an older GPU that one of a family's streams takes: families ask as several sessions (Rim's R7).
+	// chunkShare is the share of an older GPU that one stream of a family takes: a family asks as several sessions
+	// (Rim's R7).
 	chunkShare = 0.25
 )
 
-// serveRim is Rim: sessions are placed on workers by their shares, at the best quality that fits, and requests run alone, on the workers
-// of their session. What it does not know: a family is as many sessions of one module as its rate fills, whose frames are its requests;
-// a request that can no longer be in time is dropped; nothing learns.
+// serveRim is Rim: sessions are placed on workers by their shares, at the best quality that fits, and requests run
+// alone, on their session's workers. Where the method does not apply: a family is as many sessions of one module as
+// its rate fills, whose frames are its requests; a request that can no longer be in time is dropped; nothing learns.
 func serveRim(_ context.Context, t *trace) (*outcome, error) {
 	r := t.placeByRim()
 	s := serving{models: t.aloneOf(), streams: r.streams(t), server: func(w *sim.World, f *sim.Frames) sim.Server {
@@ -29,15 +31,15 @@ func serveRim(_ context.Context, t *trace) (*outcome, error) {
 	return t.serve(s)
 }
 
-// rim is the workers of Rim as a Server.
+// rim is Rim's workers as a Server.
 type rim struct {
 	w      *sim.World
 	frames *sim.Frames
 	t      *trace
 	place  []sessions.Place // by stream of the trace
-	admits []int            // streams that were let in
+	admits []int            // admitted streams
 	chunks [][]sessions.Place
-	turn   []int // by family: the chunk that has the next request
+	turn   []int // by family: the chunk that gets the next request
 	queues [gpus][]queued
 }
 
@@ -46,13 +48,13 @@ type queued struct {
 	request, model, variant int32
 }
 
-// placeByRim asks Rim for the places of all streams, and then of the families' chunks.
+// placeByRim places all streams with Rim, and then the families' chunks.
 func (t *trace) placeByRim() *rim {
 	w := sessions.Workload{Workers: gpus, Times: func(app, module, quality, worker int) time.Duration {
 		return t.aloneTime(t.serviceOf(app, module), quality, kindOf(worker))
 	}}
 
-	// Applications come first among Rim's, so that sessions ask first; families follow, each an application of one module.
+	// The applications ask first, then the families, each as an application of one module.
 	for k := range t.apps {
 		a := &t.apps[k]
 		described := sessions.Application{Name: a.name, Latency: a.latency}
@@ -77,7 +79,7 @@ func (t *trace) placeByRim() *rim {
 		w.Streams = append(w.Streams, sessions.Stream{App: s.app, FPS: s.fps, Until: t.span})
 	}
 
-	// A worker is filled best by pieces that are small beside it.
+	// Small pieces fill a worker best.
 	counts := make([]int, len(families))
 	for f := range families {
 		rate := t.times * t.services[f].rate
@@ -87,7 +89,7 @@ func (t *trace) placeByRim() *rim {
 		}
 	}
 
-	// The places of all are Rim's last word: whom it demoted for later ones is demoted from the start.
+	// Use the final places: a stream that Rim demotes for later ones is demoted from the start.
 	all := sessions.PlaceByRim(w, 1)
 	r := &rim{t: t, place: all[:len(t.streams)], turn: make([]int, len(families))}
 	for i, p := range r.place {
@@ -103,7 +105,7 @@ func (t *trace) placeByRim() *rim {
 	return r
 }
 
-// serviceOf is the service of a module of Rim's applications: the trace's, then the families.
+// serviceOf returns the service of a module of Rim's applications: the trace's, then the families.
 func (t *trace) serviceOf(app, module int) int {
 	if app < len(t.apps) {
 		return t.apps[app].first + module
@@ -111,13 +113,13 @@ func (t *trace) serviceOf(app, module int) int {
 	return app - len(t.apps)
 }
 
-// aloneTime is the time of a request that runs alone, beside others on its GPU.
+// aloneTime returns the time of a request that runs alone, beside others on its GPU.
 func (t *trace) aloneTime(service, quality, kind int) time.Duration {
 	n := t.services[service].networks
 	return time.Duration(float64(n[min(quality, len(n)-1)].profiles[kind].Exec(1)) / spaceGain)
 }
 
-// aloneOf are all services with networks that run one request at a time.
+// aloneOf returns all services with networks that run one request at a time.
 func (t *trace) aloneOf() (all []sim.Model) {
 	for i := range t.services {
 		s := &t.services[i]
@@ -137,7 +139,7 @@ func (t *trace) aloneOf() (all []sim.Model) {
 	return all
 }
 
-// streams are those that were let in.
+// streams returns the admitted streams.
 func (r *rim) streams(t *trace) (in []stream) {
 	for _, i := range r.admits {
 		in = append(in, t.streams[i])
@@ -154,7 +156,7 @@ func (r *rim) Arrive(now sim.Time, request, model int32) {
 		at = r.place[stream]
 		module = int(model) - r.t.apps[r.t.streams[stream].app].first
 	} else {
-		// A family's sessions have its requests in turn.
+		// A family's sessions get its requests in turn.
 		of := r.chunks[model]
 		at = of[r.turn[model]%len(of)]
 		r.turn[model]++
@@ -165,20 +167,20 @@ func (r *rim) Arrive(now sim.Time, request, model int32) {
 		return
 	}
 
-	// An application has one quality, of which a module with fewer networks knows the lightest.
+	// An application has one quality; a module with fewer networks uses its lightest one.
 	quality := min(at.Quality, len(r.t.services[model].networks)-1)
 	worker := at.Workers[module]
 	r.queues[worker] = append(r.queues[worker], queued{request, model, int32(quality)})
 	r.serveWorker(now, worker)
 }
 
-// serveWorker starts the request of a free worker that is due first.
+// serveWorker starts, on a free worker, the request with the earliest deadline.
 func (r *rim) serveWorker(now sim.Time, worker int) {
 	if r.w.FreeAt(int32(worker)) > now {
 		return
 	}
 
-	// Those that are hopeless leave on the way to one that is not.
+	// Drop hopeless requests until one can be in time.
 	for len(r.queues[worker]) > 0 {
 		all := r.queues[worker]
 		first := 0

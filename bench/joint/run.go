@@ -9,37 +9,37 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// Row is what a policy made of the trace at one load. Its JSON form is one line of `-o json`.
+// Row is the result of a policy on the trace at one load. Its JSON form is one line of `-o json`.
 type Row struct {
 	Policy            string  `json:"policy"`
 	Load              float64 `json:"load"`               // of the peak
-	GoodputRPS        float64 `json:"goodput_rps"`        // requests answered in time, those of frames where the frame was in time
-	BadPct            float64 `json:"bad_pct"`            // of what was let in, not answered in time
-	WorstBadPct       float64 `json:"worst_bad_pct"`      // of the family or application that fared worst
-	EffectiveAccuracy float64 `json:"effective_accuracy"` // mean of the answers in time, of services with a choice, over their best
-	LargestDrop       float64 `json:"largest_drop"`       // of it below 1, over any second
+	GoodputRPS        float64 `json:"goodput_rps"`        // requests answered in time; those of frames only if the frame was in time
+	BadPct            float64 `json:"bad_pct"`            // admitted, but not answered in time
+	WorstBadPct       float64 `json:"worst_bad_pct"`      // of the worst family or application
+	EffectiveAccuracy float64 `json:"effective_accuracy"` // mean of the answers in time, of services with a choice, relative to their best
+	LargestDrop       float64 `json:"largest_drop"`       // 1 minus its lowest value in any second
 	Asked             int     `json:"sessions_asked"`
 	Sessions          int     `json:"sessions"`       // with 99 % of their frames in time
 	Refused           int     `json:"refused"`        // sessions
-	FinishPct         float64 `json:"finish_pct"`     // frames in time, of the sessions that were let in
-	DriftAccuracy     float64 `json:"drift_accuracy"` // of the models that drift, mean over time; 0: not measured
+	FinishPct         float64 `json:"finish_pct"`     // frames in time, of the admitted sessions
+	DriftAccuracy     float64 `json:"drift_accuracy"` // of the drifting models, averaged over time; 0: not measured
 	SpareUsed         float64 `json:"spare_used"`     // learners' share of the GPUs' time without requests
-	LearningGPUs      float64 `json:"learning_gpus"`  // GPUs' worth of time that learners had
+	LearningGPUs      float64 `json:"learning_gpus"`  // learners' GPU time, in GPUs
 	Seed              uint64  `json:"seed"`
 }
 
-// Policy is a way to serve the trace.
+// Policy is a method of serving the trace.
 type Policy struct {
 	Name, Summary string
-	// learning is the policy of bench/drift that its models learn by.
+	// learning is the bench/drift policy with which its models learn.
 	learning string
 	serve    func(ctx context.Context, t *trace) (*outcome, error)
 }
 
-// noLearning is bench/drift's policy of first weights that serve for ever.
+// noLearning is the bench/drift policy whose first weights serve for ever.
 const noLearning = "none"
 
-// Policies are all of them, Downbeat first.
+// Policies returns all policies, Downbeat first.
 func Policies() []Policy {
 	return []Policy{
 		{"downbeat", "families by price, frames' deadlines, admission by trial, learners in spare time", "ours", serveDownbeat},
@@ -52,34 +52,34 @@ func Policies() []Policy {
 	}
 }
 
-// Select returns the policies of a list with commas, or all.
+// Select returns the policies in a comma-separated list, or all.
 func Select(list string) ([]Policy, error) {
 	return policy.SelectFrom(Policies(), func(p Policy) string { return p.Name }, list)
 }
 
-// Options say what is run.
+// Options are the options of a run.
 type Options struct {
 	Policies []Policy
 	Loads    []float64 // of the peak
 	Span     time.Duration
 	Seed     uint64
-	Peak     float64 // multiple of the unit load; 0: it is searched for
+	Peak     float64 // multiple of the unit load; 0: search for it
 	// LearnShare is the share of GPU time that learners buy from requests, 0 to plan.LearnShareMost.
 	LearnShare float64
-	Learn      bool   // the models that drift are trained, which takes ONNX Runtime
+	Learn      bool   // train the drifting models, which needs ONNX Runtime
 	Models     string // the repository
-	Library    string // ONNX Runtime; "": as ort.Library says
+	Library    string // ONNX Runtime; "": as in ort.Library
 }
 
-// DefaultOptions are the committed results'.
+// DefaultOptions are those of the committed results.
 func DefaultOptions() Options {
 	return Options{Policies: Policies(), Loads: []float64{0.3, 0.5, 0.7, 0.85, 1, 1.15, 1.3, 1.5}, Span: 4 * period, Seed: 8, LearnShare: 0.15, Learn: true, Models: "models"}
 }
 
-// Check says what is wrong with the options.
+// Check returns an error for invalid options.
 func (o *Options) Check() error {
 	for _, l := range o.Loads {
-		// Written so that NaN is refused, too.
+		// The condition is also true for NaN.
 		if !(l > 0 && l <= 3) {
 			return fmt.Errorf("load %v: want above 0 and at most 3 of the peak", l)
 		}
@@ -97,7 +97,8 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Run lets every policy serve the trace at every load; told is given a line after each, and after each period of learning.
+// Run lets every policy serve the trace at every load. told is called with a line after each, and after each period
+// of learning.
 func Run(ctx context.Context, o Options, told func(string)) (rows []Row, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func Run(ctx context.Context, o Options, told func(string)) (rows []Row, err err
 
 		t.bought = o.LearnShare
 
-		// All policies are asked for the very same.
+		// All policies get the same requests.
 		for _, p := range o.Policies {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -128,7 +129,7 @@ func Run(ctx context.Context, o Options, told func(string)) (rows []Row, err err
 				return nil, fmt.Errorf("%s at %.2f: %w", p.Name, load, err)
 			}
 
-			// What the models learn depends on the time that serving left, so that comes second.
+			// Learning comes second: it depends on the time that serving left.
 			r := got.toRow(t)
 			r.Policy, r.Load = p.Name, load
 			if o.Learn {
@@ -153,15 +154,15 @@ func (o *outcome) toRow(t *trace) Row {
 	return r
 }
 
-// The search for the peak: how long each trial is, and how finely it looks.
+// The search for the peak: length of a trial, and precision.
 const (
 	peakSpan  = 10 * time.Second
 	peakSteps = 9
 	peakMost  = 4.0
 )
 
-// FindPeak returns the highest multiple of the unit load at which core/sched with the best networks alone, without learners, keeps 99 %
-// of each family's requests and of each application's frames: what loads are shares of.
+// FindPeak returns the highest multiple of the unit load at which core/sched with only the best networks, without
+// learners, keeps 99 % of each family's requests and of each application's frames. Loads are shares of it.
 func FindPeak(ctx context.Context, seed uint64) (float64, error) {
 	low, high := 0.0, peakMost
 	for range peakSteps {
@@ -174,7 +175,7 @@ func FindPeak(ctx context.Context, seed uint64) (float64, error) {
 			return 0, err
 		}
 
-		// The same scheduler and deadlines as ours, but with nothing to choose.
+		// The same scheduler and deadlines as ours, but without a choice of networks.
 		o, err := t.serve(t.withoutChoice(t.streams, true))
 		if err != nil {
 			return 0, err

@@ -7,12 +7,12 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// serving is how a policy serves a trace: what it changes of the World, and who decides in it.
+// serving is a policy's way to serve a trace: its changes of the World, and its Server.
 type serving struct {
 	models   []sim.Model    // by service
-	streams  []stream       // that are let in
-	again    bool           // a dropped request of a frame is made once more
-	fixed    []int          // by service: the network, of policies that start models without variants
+	streams  []stream       // admitted
+	again    bool           // a dropped request of a frame is made again
+	fixed    []int          // by service: the network, for policies that start models without variants
 	learners []*sim.Learner // spare work in the World
 	bought   float64        // share of GPU time that they buy
 	server   func(w *sim.World, f *sim.Frames) sim.Server
@@ -22,7 +22,7 @@ type serving struct {
 // serve runs a trace under a policy.
 func (t *trace) serve(s serving) (*outcome, error) {
 	w := &sim.World{Models: s.models, GPUs: gpus, Arrivals: slices.Clone(t.requests), Rates: t.rates(s.streams), Learners: s.learners, LearnShare: s.bought}
-	// Rates are told to policies that plan by them: what frames will ask stands in no arrivals.
+	// Set the rates for policies that plan by them: Arrivals do not contain the requests of frames.
 	for g := range gpus {
 		w.Kinds = append(w.Kinds, uint8(kindOf(g)))
 	}
@@ -37,7 +37,7 @@ func (t *trace) serve(s serving) (*outcome, error) {
 		}
 	})
 
-	// A policy starts variants where it has a choice of them, and models where it has none.
+	// A policy starts variants where it has a choice, and models where it has none.
 	w.Answered = func(_, model, variant int32, _, finish sim.Time, requests []int32) {
 		o.countAnswers(t, w, model, w.Models[model].Variants[variant].Accuracy, finish, requests)
 	}
@@ -45,7 +45,7 @@ func (t *trace) serve(s serving) (*outcome, error) {
 		o.countAnswers(t, w, model, t.services[model].networks[s.fixed[model]].accuracy, finish, requests)
 	}
 
-	// Who can take requests out of its queues does so when a frame has lost one of them.
+	// A Server that can cancel removes the other requests of a frame that has lost one.
 	server := s.server(w, frames)
 	if c, ok := server.(sim.Canceler); ok {
 		frames.CancelBy(c)
@@ -59,7 +59,7 @@ func (t *trace) serve(s serving) (*outcome, error) {
 	return o, frames.Check()
 }
 
-// familiesOf are all services with all their networks, for policies that choose among them.
+// familiesOf returns all services with all their networks, for policies that choose among them.
 func (t *trace) familiesOf() (all []sim.Model) {
 	for i := range t.services {
 		all = append(all, t.services[i].modelWith(t.services[i].networks))
@@ -67,7 +67,7 @@ func (t *trace) familiesOf() (all []sim.Model) {
 	return all
 }
 
-// fixedAt are all services with one network each: the best, or the lightest.
+// fixedAt returns all services with one network each, the best or the lightest.
 func (t *trace) fixedAt(best bool) (all []sim.Model) {
 	for i := range t.services {
 		n := t.services[i].networks

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// The cluster: GPUs of two kinds, for which Symphony publishes what batches take (tables 5 and 6).
+// The cluster: GPUs of two kinds with profiles published by Symphony (tables 5 and 6).
 const (
 	oldGPUs = 8 // GTX 1080 Ti
 	newGPUs = 8 // A100
@@ -21,25 +21,26 @@ const (
 // network is one way to answer a service's requests.
 type network struct {
 	name     string
-	accuracy float64 // of the service's best, as Proteus counts
+	accuracy float64 // relative to the service's best, as in Proteus
 	profiles [kinds]*profile.Profile
 }
 
-// service is what requests ask for: a family, or a stage of an application.
+// service is the target of requests: a family, or a stage of an application.
 type service struct {
 	name     string
 	networks []network // best first
 	slo      time.Duration
-	rate     float64 // requests/s at unit load that come by themselves; 0: all come from sessions
+	rate     float64 // requests/s at unit load outside sessions; 0: all come from sessions
 }
 
-// member names a variant of a family: a network of the zoos, and its published top-1 accuracy in percent (Keras Applications).
+// member is a variant of a family: a network of the zoos, and its published top-1 accuracy in percent (Keras
+// Applications).
 type member struct {
 	name string
 	top1 float64
 }
 
-// families are asked by clients of their own. SLOs and rates are stated.
+// families have clients of their own. Their SLOs and rates are stated here.
 var families = []struct {
 	name    string
 	slo     time.Duration
@@ -52,8 +53,8 @@ var families = []struct {
 	{"efficient2", 200 * time.Millisecond, 250, []member{{"EfficientNetV2M", 85.3}, {"EfficientNetV2S", 83.9}, {"EfficientNetV2B3", 82.0}, {"EfficientNetV2B1", 79.8}, {"EfficientNetV2B0", 78.7}}},
 }
 
-// stages are the models of the applications. A light detector takes two thirds of the time, as in bench/sessions; vehicle and
-// activity are the models that drift, with a single network each.
+// stages are the models of the applications. A light detector takes two thirds of the time, as in bench/sessions;
+// vehicle and activity are the drifting models, with a single network each.
 var stages = map[string][]member{
 	"detect":   {{"SSDMobilenet", 90}, {lightDetector, 80}},
 	"vehicle":  {{"ResNet50", 1}},
@@ -75,16 +76,16 @@ type module struct {
 	after  []int
 }
 
-// application is what sessions send frames through.
+// application is a graph through which sessions send frames.
 type application struct {
 	name     string
 	latency  time.Duration
 	sessions int // at unit load
 	modules  []module
-	first    int // its first module among the services
+	first    int // index of its first module among the services
 }
 
-// applications are AdaInf's and Rim's street, and Rim's poses. Sessions and latencies are stated.
+// applications are AdaInf's and Rim's street, and Rim's poses. Sessions and latencies are stated here.
 func applications() []application {
 	const ms = time.Millisecond
 	return []application{
@@ -95,7 +96,7 @@ func applications() []application {
 	}
 }
 
-// drifting says which services' models drift.
+// drifting reports whether a service's model drifts.
 func drifting(name string) bool { return name == "vehicle" || name == "activity" }
 
 // listServices returns all services, families first, and the applications, whose modules are numbered among them.
@@ -114,7 +115,7 @@ func listServices() ([]service, []application, error) {
 	for i := range apps {
 		apps[i].first = len(all)
 		for _, m := range apps[i].modules {
-			// What a stage may take is known once the latency is divided.
+			// A stage's time is known after the latency is divided.
 			s, err := newService(m.name, apps[i].latency, stages[m.name])
 			if err != nil {
 				return nil, nil, err
@@ -141,9 +142,9 @@ func newService(name string, slo time.Duration, members []member) (service, erro
 	return s, nil
 }
 
-// profileIn is a network's ℓ(b) in a zoo.
+// profileIn returns a network's ℓ(b) in a zoo.
 func profileIn(zoo []profile.Entry, name string) (*profile.Profile, error) {
-	// No zoo has the light detector: it is the other one with less to do.
+	// No zoo has the light detector: use the other one's profile, scaled.
 	share := 1.0
 	if name == lightDetector {
 		name, share = "SSDMobilenet", lightShare
@@ -156,7 +157,7 @@ func profileIn(zoo []profile.Entry, name string) (*profile.Profile, error) {
 	return nil, fmt.Errorf("network %q: want one of the zoo's %d", name, len(zoo))
 }
 
-// kindOf is the kind of a GPU: the old ones come first.
+// kindOf returns the kind of a GPU: the old ones come first.
 func kindOf(gpu int) int {
 	if gpu < oldGPUs {
 		return 0
@@ -164,7 +165,7 @@ func kindOf(gpu int) int {
 	return 1
 }
 
-// modelWith is a service as a World knows it, with some of its networks.
+// modelWith returns a service as a World's model, with some of its networks.
 func (s *service) modelWith(networks []network) sim.Model {
 	m := sim.Model{Name: s.name, SLO: sim.Duration(s.slo)}
 	for _, n := range networks {

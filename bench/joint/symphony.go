@@ -8,14 +8,15 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// serveSymphony is Symphony's scheduler (the strongest reading of it, policy.Relaxed) at the best networks. What it does not know:
-// a service has one network; each kind of GPUs is a sub-cluster, and each service is served by one of them (§4.7); a frame's stage is a
-// request with its own share of the latency; all sessions are let in; nothing learns.
+// serveSymphony is Symphony's scheduler (its strongest form, policy.Relaxed) with the best networks. Where the method
+// does not apply: a service has one network; each kind of GPU is a sub-cluster, and each service is served by one of
+// them (§4.7); a frame's stage is a request with its own share of the latency; all sessions are admitted; nothing
+// learns.
 func serveSymphony(_ context.Context, t *trace) (*outcome, error) {
 	return t.serve(t.bySymphony(0, policy.Relaxed))
 }
 
-// serveSymphonyLight is the same at the lightest networks, of which most requests fit.
+// serveSymphonyLight is the same with the lightest networks, which fit the most requests.
 func serveSymphonyLight(_ context.Context, t *trace) (*outcome, error) {
 	return t.serve(t.bySymphony(-1, policy.Relaxed))
 }
@@ -36,9 +37,9 @@ func (t *trace) bySymphony(n int, form policy.Form) serving {
 	return s
 }
 
-// assignServices gives each service to the sub-cluster where all together are least loaded when some streams are served with the nth
-// networks (§4.7, with demand in place of rates: 0173 has why): of 512 ways to do so the best. most is the use of the fuller sub-cluster's
-// GPUs.
+// assignServices assigns each service to a sub-cluster such that the fuller sub-cluster has the least load when some
+// streams are served with the nth networks (§4.7, with demand instead of rates, see 0173). It tries all 512
+// assignments. most is the use of the fuller sub-cluster's GPUs.
 func (t *trace) assignServices(n int, streams []stream) (homes []int, most float64) {
 	rates := t.rates(streams)
 	need := make([][kinds]float64, len(t.services)) // GPUs
@@ -49,7 +50,7 @@ func (t *trace) assignServices(n int, streams []stream) (homes []int, most float
 		}
 	}
 
-	// Nine services and two kinds are few enough to try every way.
+	// Nine services and two kinds are few enough to try every assignment.
 	best, least := 0, math.Inf(1)
 	for way := range 1 << len(need) {
 		var load [kinds]float64
@@ -61,7 +62,7 @@ func (t *trace) assignServices(n int, streams []stream) (homes []int, most float
 		}
 	}
 
-	// The bits of the best way are the services' homes.
+	// The bits of the best assignment are the services' homes.
 	homes = make([]int, len(need))
 	for i := range homes {
 		homes[i] = best >> i & 1
@@ -72,7 +73,7 @@ func (t *trace) assignServices(n int, streams []stream) (homes []int, most float
 // gpusOf is the number of GPUs by kind.
 var gpusOf = [kinds]int{oldGPUs, newGPUs}
 
-// leastCost is the GPU time of a request, in seconds, in the largest batch that takes half of what a stage may take.
+// leastCost returns the GPU time of a request, in seconds, in the largest batch that takes half of the stage's SLO.
 func (t *trace) leastCost(service, network, kind int) float64 {
 	p := t.services[service].networks[network].profiles[kind]
 	b := max(1, p.BatchMax(t.services[service].slo/2))

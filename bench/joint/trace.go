@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// hop is what lies between a stage and the next, and between the last and the client.
+// hop is the latency between a stage and the next, and between the last and the client.
 const hop = 500 * time.Microsecond
 
 // stream is one session that asks to be served.
@@ -22,22 +22,22 @@ type stream struct {
 	phase float64 // share of its period
 }
 
-// trace is what is asked at one load.
+// trace is all requests and sessions at one load.
 type trace struct {
 	services []service
 	apps     []application
 	span     time.Duration
 	seed     uint64
-	times    float64       // of the unit load
+	times    float64       // multiple of the unit load
 	bought   float64       // share of GPU time that learners buy
-	warm     time.Duration // what comes before it is served and not counted
+	warm     time.Duration // requests before it are served but not counted
 	requests []arrivals.Arrival
 	streams  []stream // in the order in which they ask
 	offsets  [][]time.Duration
-	rests    [][]time.Duration // by application and module: the least that lies behind it
+	rests    [][]time.Duration // by application and module: the shortest time that lies behind it
 }
 
-// The shape of the families' load: each family's own wave, and a burst of five seconds that goes round among them.
+// The shape of the families' load: a wave per family, and a burst of five seconds that visits the families in turn.
 const (
 	period     = 50 * time.Second
 	waveHeight = 0.25
@@ -59,7 +59,7 @@ func drawTrace(seed uint64, times float64, span time.Duration) (*trace, error) {
 	return t, t.splitLatencies()
 }
 
-// drawRequests draws Poisson arrivals for each family and second, as Proteus's traces are read.
+// drawRequests draws Poisson arrivals for each family and second, as in Proteus's traces.
 func (t *trace) drawRequests() {
 	for f := range families {
 		rng := rand.New(rand.NewPCG(t.seed, uint64(100+f)))
@@ -73,12 +73,12 @@ func (t *trace) drawRequests() {
 	slices.SortStableFunc(t.requests, func(a, b arrivals.Arrival) int { return cmp.Compare(a.At, b.At) })
 }
 
-// familyRate is what clients ask of a family in a second, in requests/s.
+// familyRate returns a family's rate in a second, in requests/s.
 func (t *trace) familyRate(f, second int) float64 {
 	in := float64(second%int(period/time.Second)) / period.Seconds()
 	rate := t.times * t.services[f].rate * (1 + waveHeight*math.Sin(2*math.Pi*(in+float64(f)/float64(len(families)))))
 
-	// The burst is another family's in each period.
+	// Each period has the burst in another family.
 	turn := second / int(period/time.Second)
 	at := second % int(period/time.Second)
 	if at >= burstFrom && at < burstUntil && turn%len(families) == f {
@@ -87,7 +87,7 @@ func (t *trace) familyRate(f, second int) float64 {
 	return rate
 }
 
-// drawPoisson draws a count with a mean, by gaps.
+// drawPoisson draws a count of the given mean, by gaps.
 func drawPoisson(rng *rand.Rand, mean float64) (n int) {
 	for at := rng.ExpFloat64(); at < mean; at += rng.ExpFloat64() {
 		n++
@@ -95,7 +95,7 @@ func drawPoisson(rng *rand.Rand, mean float64) (n int) {
 	return n
 }
 
-// drawStreams draws the sessions that ask: the applications in turn, at Rim's frame rates.
+// drawStreams draws the sessions: the applications in turn, at Rim's frame rates.
 func (t *trace) drawStreams() {
 	rng := rand.New(rand.NewPCG(t.seed, 99))
 	left := make([]int, len(t.apps))
@@ -103,7 +103,7 @@ func (t *trace) drawStreams() {
 		left[k] = int(math.Round(t.times * float64(t.apps[k].sessions)))
 	}
 
-	// The application of which most is left asks next, so that any first part of the list is mixed alike.
+	// The application with the most remaining sessions asks next, so that every prefix of the list has the same mix.
 	for {
 		next, most := -1, 0.0
 		for k, n := range left {
@@ -115,16 +115,17 @@ func (t *trace) drawStreams() {
 			return
 		}
 
-		// Rates and phases are drawn in this order, so that a higher load has a lower one's sessions first.
+		// Draw rates and phases in this order, so that a higher load begins with a lower one's sessions.
 		left[next]--
 		t.streams = append(t.streams, stream{app: next, fps: []float64{5, 6, 9, 10}[rng.IntN(4)], phase: rng.Float64()})
 	}
 }
 
-// splitShare is the part of a latency that is divided among the stages; what is left is everybody's, in proportion (decision 0142).
+// splitShare is the part of a latency that is divided among the stages; the rest is common to all (decision 0142).
 const splitShare = 0.6
 
-// splitLatencies divides the applications' latencies, for the best networks on the older GPUs. Every policy has these shares.
+// splitLatencies divides the applications' latencies, for the best networks on the older GPUs. Every policy uses
+// these shares.
 func (t *trace) splitLatencies() error {
 	t.offsets, t.rests = make([][]time.Duration, len(t.apps)), make([][]time.Duration, len(t.apps))
 	for k := range t.apps {
@@ -148,14 +149,14 @@ func (t *trace) splitLatencies() error {
 			t.offsets[k] = append(t.offsets[k], offset)
 			t.rests[k] = append(t.rests[k], t.leastBehind(a, j))
 
-			// What a stage may take is its own share: plans that know no frames go by it.
+			// A stage's SLO is its own share, for plans that know no frames.
 			t.services[a.first+j].slo = time.Duration(float64(b.Budget[2*j+1]) / splitShare)
 		}
 	}
 	return nil
 }
 
-// frameRate is the frames/s of all sessions of an application.
+// frameRate returns the frames/s of all sessions of an application.
 func (t *trace) frameRate(app int) (rate float64) {
 	for _, s := range t.streams {
 		if s.app == app {
@@ -165,7 +166,7 @@ func (t *trace) frameRate(app int) (rate float64) {
 	return rate
 }
 
-// leastBehind is the least time that a frame takes behind a module.
+// leastBehind returns the shortest time that a frame takes after a module.
 func (t *trace) leastBehind(a *application, module int) time.Duration {
 	longest := time.Duration(0)
 	for k, m := range a.modules {
@@ -177,7 +178,7 @@ func (t *trace) leastBehind(a *application, module int) time.Duration {
 	return max(longest, hop)
 }
 
-// rates are the requests/s of every service when some streams are served.
+// rates returns the requests/s of every service when some streams are served.
 func (t *trace) rates(streams []stream) []float64 {
 	out := make([]float64, len(t.services))
 	for f := range families {
@@ -192,7 +193,8 @@ func (t *trace) rates(streams []stream) []float64 {
 	return out
 }
 
-// describeSessions are streams as frames of a World. again: a request that was dropped is made once more where time is left.
+// describeSessions returns streams as sessions of a World. again means that a dropped request is made again if time
+// is left.
 func (t *trace) describeSessions(streams []stream, again bool) []sim.Session {
 	var all []sim.Session
 	for _, s := range streams {

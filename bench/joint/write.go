@@ -19,7 +19,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 	return t.Flush()
 }
 
-// Draw writes a picture: the papers' measures over the load.
+// Draw draws the papers' measures over the load.
 func Draw(w io.Writer, rows []Row) error {
 	panels := []struct {
 		chart.Panel
@@ -44,7 +44,7 @@ func Draw(w io.Writer, rows []Row) error {
 			}
 		}
 
-		// Where nothing was measured the axis begins at 0.
+		// Without measurements the axis begins at 0.
 		if p.YMax <= p.YMin {
 			p.YMin = 0
 		}
