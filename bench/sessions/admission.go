@@ -16,24 +16,25 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// toTheEnd is how long the referee runs what admission let in.
+// toTheEnd is the length of the referee's run of the admitted sessions.
 const toTheEnd = time.Minute
 
-// Judgement is how often admission was wrong over random mixes of sessions. A mix is a cluster of 1 to 16 GPUs and
-// sessions whose demand is 0.2 to 1.5 times u* of it; admission is asked for the last of them. The referee runs all of them for a
-// minute of virtual time.
+// Judgement counts wrong admissions over random mixes of sessions. A mix is a cluster of 1 to 16 GPUs with sessions
+// whose demand is 0.2 to 1.5 times u* of it; admission decides about the last of them. The referee runs all of them
+// for a minute of virtual time.
 type Judgement struct {
 	Mixes    int    `json:"mixes"`
 	Seed     uint64 `json:"seed"`
 	Admitted int    `json:"admitted"`
 	Refused  int    `json:"refused"`
-	// Wrongly admitted: a session had less than its share of frames in time. Wrongly refused: none had.
+	// Wrongly admitted: some session had less than its share of frames in time. Wrongly refused: none had.
 	WronglyAdmitted int `json:"wrongly_admitted"`
 	WronglyRefused  int `json:"wrongly_refused"`
-	// The same where the last session's frames come at another time of its period than the trial was told.
+	// The same if the last session's frames come at another phase than in the trial.
 	UnknownAdmitted int `json:"wrongly_admitted_phase_unknown"`
 	UnknownRefused  int `json:"wrongly_refused_phase_unknown"`
-	// Of a decision, without the offers of a refusal: its thread's processor time, and the time that passed on a machine that others may use.
+	// Time of a decision without the offers of a refusal: its thread's processor time, and the elapsed time on a
+	// machine that others may use.
 	ProcessorP50MS float64 `json:"processor_p50_ms"`
 	ProcessorP99MS float64 `json:"processor_p99_ms"`
 	ProcessorMaxMS float64 `json:"processor_max_ms"`
@@ -47,18 +48,18 @@ type Judgement struct {
 	BrokenOffers                 int     `json:"offers_refused_when_asked_for"`
 	took, passed, tookWithOffers []time.Duration
 
-	// The shortest of three times that the same decision was made: on a machine that others load, what it takes by itself.
+	// The shortest of three repetitions of the same decision, to exclude other load on the machine.
 	BestP50MS float64 `json:"best_of_three_p50_ms"`
 	BestP99MS float64 `json:"best_of_three_p99_ms"`
 	BestMaxMS float64 `json:"best_of_three_max_ms"`
 	best      []time.Duration
 }
 
-// JudgeAdmission compares admission with simulations to the end over random mixes.
+// JudgeAdmission compares admission with full simulations over random mixes.
 func JudgeAdmission(ctx context.Context, mixes int, seed uint64) (Judgement, error) {
 	j := Judgement{Mixes: mixes, Seed: seed}
 
-	// Processor time is counted by thread: what the collector does on others meanwhile is of the referee's garbage.
+	// Processor time is per thread; the collector's work on other threads is due to the referee's garbage.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for i := range mixes {
@@ -77,7 +78,7 @@ func JudgeAdmission(ctx context.Context, mixes int, seed uint64) (Judgement, err
 	return j, nil
 }
 
-// judgeMix lets the last session of one mix ask, and the referee look.
+// judgeMix decides about the last session of one mix, and lets the referee judge.
 func (j *Judgement) judgeMix(rng *rand.Rand) error {
 	c := app.Capacity{GPUs: 1 + rng.IntN(16), Hop: hop}
 	all, err := drawMix(rng, c)
@@ -85,7 +86,7 @@ func (j *Judgement) judgeMix(rng *rand.Rand) error {
 		return err
 	}
 
-	// The last one asks; the others are open.
+	// The last session asks; the others are open.
 	open, last := all[:len(all)-1], all[len(all)-1]
 
 	a, err := j.timeDecision(c, open, last)
@@ -97,7 +98,7 @@ func (j *Judgement) judgeMix(rng *rand.Rand) error {
 		return err
 	}
 
-	// The judge is a run over the whole time, with the phase that the trial saw and with one that it did not.
+	// The referee runs the whole time, with the trial's phase and with another one.
 	kept := sim.KeepsPromises(c, all, toTheEnd)
 	last.Phase = drawPhase(rng, &last)
 	otherwise := sim.KeepsPromises(c, append(open[:len(open):len(open)], last), toTheEnd)
@@ -114,7 +115,7 @@ func (j *Judgement) judgeMix(rng *rand.Rand) error {
 	return nil
 }
 
-// askForOffers asks for what a refusal offered.
+// askForOffers asks for the offers of a refusal.
 func (j *Judgement) askForOffers(c app.Capacity, open []app.Promise, last app.Promise, a plan.Admission) error {
 	slower, later := last, last
 	slower.Rate, later.Latency = a.OfferRate, a.OfferLatency
@@ -122,7 +123,7 @@ func (j *Judgement) askForOffers(c app.Capacity, open []app.Promise, last app.Pr
 
 	for _, p := range []app.Promise{slower, later} {
 		if p.Rate == 0 || p.Latency == 0 {
-			continue // nothing of the kind was offered
+			continue // no such offer
 		}
 		_, again, err := app.Admit(c, open, p, sim.Trial)
 		if err != nil {
@@ -134,11 +135,12 @@ func (j *Judgement) askForOffers(c app.Capacity, open []app.Promise, last app.Pr
 	return nil
 }
 
-// timeDecision lets a session ask three times in the same state, and notes what the first answer took, with its offers, and the shortest.
+// timeDecision decides about a session three times in the same state. It records the time of the first decision, with
+// its offers, and the shortest time.
 func (j *Judgement) timeDecision(c app.Capacity, open []app.Promise, last app.Promise) (a plan.Admission, err error) {
 	var shortest time.Duration
 	for i := range 3 {
-		// The first trial is the decision; those after it are for offers. Demand alone decides where there is none.
+		// The first trial is the decision; later ones are for offers. Without a trial, demand alone decides.
 		began, before := time.Now(), usage.ThreadTime()
 		var took, passed time.Duration
 		decide := func() {
@@ -148,7 +150,7 @@ func (j *Judgement) timeDecision(c app.Capacity, open []app.Promise, last app.Pr
 		}
 		_, answer, err := app.Admit(c, open, last, func(c app.Capacity, all []app.Promise) bool {
 			if i > 0 && took > 0 {
-				return false // what offers take is known by now
+				return false // the time of offers is already known
 			}
 			defer decide()
 			return sim.Trial(c, all)
@@ -179,9 +181,10 @@ func count1(is bool) int {
 	return 0
 }
 
-// drawMix draws sessions: Rim's applications at any of their qualities and rates, with latencies around the stated.
+// drawMix draws sessions: Rim's applications at any of their qualities and rates, with latencies around the stated
+// ones.
 func drawMix(rng *rand.Rand, c app.Capacity) ([]app.Promise, error) {
-	// From a fifth of what the target allows to half as much again, so that both answers come up.
+	// Demand from a fifth of the target to half above it, so that both answers occur.
 	demand := (0.2 + 1.3*rng.Float64()) * plan.DefaultTargets().At(c.GPUs) * float64(c.GPUs)
 	roomy := c
 	roomy.GPUs = 1000
@@ -193,7 +196,7 @@ func drawMix(rng *rand.Rand, c app.Capacity) ([]app.Promise, error) {
 			return nil, err
 		}
 
-		// On a cluster with room for everybody the offsets are found, or the latency is too short for any.
+		// On a cluster with unlimited room, Admit finds the offsets, unless the latency is too short for any.
 		p, admission, err := app.Admit(roomy, all, p, nil)
 		if err != nil {
 			return nil, err
@@ -225,7 +228,7 @@ func drawPhase(rng *rand.Rand, p *app.Promise) time.Duration {
 	return time.Duration(rng.Float64() * float64(p.Period()))
 }
 
-// percentileMS is a percentile of times, in ms; 0 of none.
+// percentileMS returns a percentile of times, in ms; 0 for no times.
 func percentileMS(all []time.Duration, percent int) float64 {
 	if len(all) == 0 {
 		return 0

@@ -20,9 +20,10 @@ type Module struct {
 	FanOut    int           // requests per frame
 	CPU       time.Duration // before it, on the worker's processors
 	After     []int32
-	Serialize time.Duration // that its results take to another worker
+	Serialize time.Duration // time to pass its results to another worker
 	MemoryMB  int
-	// Use is the part of a GPU that a request alone can use. Exec is its time on a GPU that others fill up: alone it takes Exec/Use.
+	// Use is the part of a GPU that one request can use. Exec is its time on a GPU that others fill up: alone it
+	// takes Exec/Use.
 	Use float64
 }
 
@@ -32,28 +33,28 @@ type Application struct {
 	Latency   time.Duration // stated
 	Qualities []Quality     // best first
 	Modules   []Module
-	Stateful  bool // a frame needs what earlier ones left: all of a session stay together
+	Stateful  bool // a frame needs the state of earlier ones: a session's frames stay together
 }
 
-// launchShare is β/(α+β) of every module: what a batch costs before its first request. ℓ(b) = ℓ(1)·((1−launchShare)·b +
-// launchShare). Symphony's table 1 has β/α of 2.1 to 9.7 on a 1080 Ti; here it is 2.
+// launchShare is β/(α+β) of every module, the cost of a batch before its first request: ℓ(b) =
+// ℓ(1)·((1−launchShare)·b + launchShare). Symphony's table 1 has β/α of 2.1 to 9.7 on a 1080 Ti; here it is 2.
 const launchShare = 2.0 / 3
 
 // batchMax is the largest batch of a module.
 const batchMax = 16
 
-// Applications are Rim's seven (T1). Frame rates that one worker sustains: traffic 16 and 24 fps are published, tracker 15.0
-// and face 11.2 follow from the maximal workloads (EVIDENCE §3), the other four are stated, like all latencies, accuracies,
-// fan-outs and the parts of the GPU time. Of a GPU Jasper (hear) alone uses 63 % and ACAM (act) 72 %; caption, whose use at its highest rate is
-// published, as much as then; the rest is stated. actdet's serialization is what its published 0.85 s → 7.60 s imply.
-// Stateful are the three that the paper names as such.
+// Applications are Rim's seven (T1). Frame rates that one worker sustains: traffic's 16 and 24 fps are published,
+// tracker's 15.0 and face's 11.2 follow from the maximal workloads (EVIDENCE §3), and the other four are stated, like
+// all latencies, accuracies, fan-outs and the division of the GPU time. Alone on a GPU, Jasper (hear) uses 63 % and
+// ACAM (act) 72 % of it; caption uses as much as published for its highest rate; the rest is stated. actdet's
+// serialization follows from its published 0.85 s → 7.60 s. Stateful are the three that the paper names.
 func Applications() []Application {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 
 	pass := ms(30)
 	two := []Quality{{"high", 0.90, 1}, {"low", 0.80, 2.0 / 3}}
 
-	// A module is its time for one request, requests per frame, processor time, what it needs, hand-over and
+	// A module has its time for one request, requests per frame, processor time, predecessors, hand-over time and
 	// memory in MB.
 	return []Application{
 		{"tracker", ms(500), two, []Module{
@@ -73,7 +74,7 @@ func Applications() []Application {
 	}
 }
 
-// Work is the GPU time of a frame without batching.
+// Work returns the GPU time of a frame without batching.
 func (a *Application) Work(quality int) time.Duration {
 	sum := time.Duration(0)
 	for i := range a.Modules {
@@ -82,28 +83,29 @@ func (a *Application) Work(quality int) time.Duration {
 	return sum
 }
 
-// exec is ℓ(1) of a module.
+// exec returns ℓ(1) of a module.
 func (a *Application) exec(module, quality int) time.Duration {
 	return time.Duration(float64(a.Modules[module].Exec) * a.Qualities[quality].Scale)
 }
 
 // Stream is one session that asks to be served.
 type Stream struct {
-	App         int // of Applications
+	App         int // index in Applications
 	FPS         float64
 	From, Until time.Duration
 }
 
-// Workload is sessions, in the order in which they ask.
+// Workload is a list of sessions in the order in which they ask.
 type Workload struct {
 	Name    string
 	Apps    []Application
 	Streams []Stream
 	Span    time.Duration
 	Workers int
-	// Times, when set, is a request's time on a worker in place of Module.Exec: where workers are of several kinds.
+	// Times, if set, replaces Module.Exec, for workers of several kinds.
 	Times func(app, module, quality, worker int) time.Duration
-	// UntilFull: the sessions ask one by one, each Every, until one is refused; that is held, and they leave in reverse.
+	// UntilFull: the sessions ask one by one, one per Every, until one is refused. All stay for a while and then
+	// leave in reverse order.
 	UntilFull bool
 }
 
@@ -113,12 +115,12 @@ const (
 	// F9's script.
 	joinEvery = 10 * time.Second
 	holdFor   = 30 * time.Second
-	// textSessions are those of text result 8.
+	// textSessions is the number of sessions in text result 8.
 	textSessions = 29
 )
 
-// FindWorkload returns W-1, W-2, W-3 (Rim's T2: tracker, face and traffic sessions at their rates), f9, or t8: as many sessions of random
-// applications at once as text result 8 has.
+// FindWorkload returns W-1, W-2, W-3 (Rim's T2: tracker, face and traffic sessions at their rates), f9, or t8: the
+// number of text result 8 of sessions of random applications, all at once.
 func FindWorkload(name string, seed uint64) (Workload, error) {
 	groups := map[string][][3]float64{ // application, sessions, fps
 		"w-1": {{0, 8, 6}, {1, 10, 6}, {2, 10, 6}},

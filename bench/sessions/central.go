@@ -10,31 +10,32 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// What the network takes, and a trial.
+// Network delays, and the parameters of a trial.
 const (
 	hop        = 500 * time.Microsecond // from a stage to the next
 	ctrlDelay  = 200e3                  // ns
-	dataDelay  = 50e3                   // ns for each input
+	dataDelay  = 50e3                   // ns per input
 	trialSpan  = 20 * time.Second
 	trialShare = 99          // % of each session's frames
-	trialWarm  = time.Second // in which the scheduler learns the rates; it is not counted
+	trialWarm  = time.Second // warm-up, in which the scheduler learns the rates; not counted
 )
 
-// splitShare is the part of a latency that is divided among the stages. Budgets that used all of it left no room for two
-// stages that want a GPU at once: over four seeds of f9 1, 0.9, 0.75, 0.6 and 0.45 let in 43, 41, 45, 47 and 47 sessions.
+// splitShare is the part of a latency that is divided among the stages. Budgets that use all of it leave no slack
+// when two stages want a GPU at once: over four seeds of f9, shares of 1, 0.9, 0.75, 0.6 and 0.45 admitted 43, 41,
+// 45, 47 and 47 sessions.
 const splitShare = 0.6
 
-// central serves sessions with one queue per module, all GPUs for all.
+// central serves sessions with one queue per module and all GPUs for every module.
 type central struct {
 	w        *Workload
 	seed     uint64
-	adapt    bool                        // qualities are chosen by the price of GPU time; else always the best
+	adapt    bool                        // the price of GPU time chooses qualities; else always the best
 	server   func(*sim.World) sim.Server // nil: Downbeat
 	slowness []float64                   // by worker; nil: all are as fast as profiled
-	floors   bool                        // everybody answers at the lightest quality: what admission can promise under any load
+	floors   bool                        // the lightest quality answers: the load that admission can always promise
 	budgets  [][]time.Duration           // by application and stage; of the last layout
 	offsets  [][]time.Duration           // likewise
-	single   []sim.Duration              // by model of the World: what the requests of one frame take together
+	single   []sim.Duration              // by model of the World: the time of one frame's requests together
 }
 
 // describeStages describes an application's modules as stages: processor time, then the GPU.
@@ -56,16 +57,16 @@ func describeStages(a *Application, quality int) (plan.Application, error) {
 	return p, nil
 }
 
-// profileOf is a module's ℓ(b).
+// profileOf returns a module's ℓ(b).
 func profileOf(a *Application, module, quality int) (*profile.Profile, error) {
 	one := float64(a.exec(module, quality))
 
-	// The launch is the part of l(1) that a larger batch does not pay again.
+	// The launch is the part of ℓ(1) that a larger batch does not repeat.
 	return profile.Linear(time.Duration(one*(1-launchShare)), time.Duration(one*launchShare), batchMax)
 }
 
-// layout divides the latencies for streams that run at the same time, at the best qualities that fit, and returns the GPUs
-// that the lightest need.
+// layout divides the latencies for streams that run at the same time, at the best qualities that fit, and returns the
+// GPUs that the lightest qualities need.
 func (c *central) layout(streams []Stream) (least float64, err error) {
 	apps := c.w.Apps
 	rate := make([]float64, len(apps))
@@ -77,7 +78,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 		}
 	}
 
-	// The best qualities whose demand fits; the lightest where none does.
+	// Use the best qualities whose demand fits, or the lightest.
 	target := plan.DefaultTargets().At(c.w.Workers) * float64(c.w.Workers)
 	for level := range levels {
 		least = 0
@@ -97,7 +98,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 				return 0, fmt.Errorf("application %q: %w", apps[k].Name, err)
 			}
 
-			// What was not divided is everybody's, in proportion.
+			// The undivided rest is common to all stages, in proportion.
 			for j := range b.Budget {
 				b.Budget[j] = time.Duration(float64(b.Budget[j]) / splitShare)
 				b.Offset[j] = time.Duration(float64(b.Offset[j]) / splitShare)
@@ -113,7 +114,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 	return least, nil
 }
 
-// world makes the World and its sessions after layout.
+// world builds the World and its sessions after layout.
 func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim.Session, error) {
 	w := &sim.World{GPUs: c.w.Workers, Slowness: c.slowness, Ctrl: ctrlDelay, Data: dataDelay}
 	first := make([]int32, len(c.w.Apps))
@@ -133,7 +134,7 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 			}
 			w.Models = append(w.Models, m)
 
-			// What a frame's requests take at once bounds what lies behind a second try.
+			// The time of a frame's requests at once bounds the time behind a second attempt.
 			p, err := profileOf(a, i, 0)
 			if err != nil {
 				return nil, nil, err
@@ -169,8 +170,8 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 	return w, all, nil
 }
 
-// allowSecondTries has requests that were dropped made once more where their frame has time for what lies behind them at least, as the frontend
-// does (decision 0143). Static plans know of none.
+// allowSecondTries makes dropped requests be made again if their frame has time for the later stages, as the frontend
+// does (decision 0143). Static plans do not have this.
 func (c *central) allowSecondTries(stages []sim.Stage) {
 	if c.server != nil {
 		return
@@ -188,11 +189,11 @@ func (c *central) allowSecondTries(stages []sim.Stage) {
 	}
 }
 
-// worldModel is a module as the World knows it.
+// worldModel returns a module as a World's model.
 func (c *central) worldModel(app, module int) (sim.Model, error) {
 	a := &c.w.Apps[app]
 	m := sim.Model{Name: a.Name + "/" + a.Modules[module].Name, SLO: sim.Duration(a.Latency - c.offsets[app][2*module+1])}
-	if c.server != nil { // a static plan has the stage's own share, and no more
+	if c.server != nil { // a static plan uses exactly the stage's own share
 		m.SLO = sim.Duration(c.budgets[app][2*module+1])
 	}
 
@@ -245,7 +246,7 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 		}
 	}
 
-	// Accuracy counts by answer, whichever way it came.
+	// Count accuracy per answer, for models with and without variants.
 	w.Trace = func(_, model int32, _, _ sim.Time, requests []int32) {
 		t.accuracy, t.answers = t.accuracy+best[model]*float64(len(requests)), t.answers+float64(len(requests))
 	}
@@ -253,7 +254,7 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 		t.accuracy, t.answers = t.accuracy+w.Models[model].Variants[variant].Accuracy*float64(len(requests)), t.answers+float64(len(requests))
 	}
 
-	// A static plan cannot take requests out of its queues.
+	// A static plan cannot remove requests from its queues.
 	if c.server != nil {
 		result := w.Run(c.server(w))
 		return t, result, frames.Check()
@@ -264,11 +265,12 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 	return t, result, frames.Check()
 }
 
-// admitStreams reports whether streams fit together: their demand at the floors, then a trial of this very brain.
+// admitStreams reports whether streams fit together: it checks their demand at the floors, and then runs a trial of
+// this same scheduler.
 func (c *central) admitStreams(streams []Stream) (bool, error) {
 	least, err := c.layout(streams)
 	if err != nil {
-		return false, nil // the latency cannot be met at this rate: a refusal, not a fault
+		return false, nil // no budgets fit the latency at this rate: a refusal, not an error
 	}
 	if least > plan.DefaultTargets().At(c.w.Workers)*float64(c.w.Workers) {
 		return false, nil
@@ -279,14 +281,15 @@ func (c *central) admitStreams(streams []Stream) (bool, error) {
 	for i, s := range streams {
 		now[i] = Stream{App: s.App, FPS: s.FPS, Until: trialSpan}
 	}
-	// Accuracy is not promised, so the price may take it where the trial passes at the floors (as core/app.Admit tries sessions).
+	// Accuracy is not promised, so the price may lower it where the trial passes at the floors (as core/app.Admit
+	// tries sessions).
 	c.floors = c.adapt
 	t, _, err := c.run(now, trialWarm, trialSpan)
 	c.floors = false
 	if err != nil {
 		return false, err
 	}
-	// In so short a time a share of a session's frames is one of them or two: it is rounded, as it is of a minute's.
+	// In such a short time a session's share is one or two frames: round it as for a minute.
 	for _, by := range t.by {
 		if by.frames-by.good > int(float64(by.frames)*(100-trialShare)/100+0.5) {
 			return false, nil
@@ -295,12 +298,12 @@ func (c *central) admitStreams(streams []Stream) (bool, error) {
 	return true, nil
 }
 
-// serveStreams admits the workload's streams one by one, and runs those that were let in.
+// serveStreams admits the workload's streams one by one, and runs the admitted ones.
 func (c *central) serveStreams(name string) (Result, error) {
 	var in []Stream
 	refused, longest := 0, time.Duration(0)
 	for _, s := range c.w.Streams {
-		if c.server != nil { // nobody is refused
+		if c.server != nil { // no session is refused
 			in = append(in, s)
 			continue
 		}
@@ -321,7 +324,7 @@ func (c *central) serveStreams(name string) (Result, error) {
 		}
 	}
 
-	// Those that were let in, over the whole span.
+	// The admitted sessions, over the whole span.
 	served := *c.w
 	served.Streams = in
 	served.schedule(len(in))
@@ -346,6 +349,6 @@ func (c *central) serveStreams(name string) (Result, error) {
 	return r, nil
 }
 
-// nexus and clipper are the published schedulers over static shares of the latency.
+// nexus and clipper are the published schedulers on static shares of the latency.
 func nexus(w *sim.World) sim.Server   { return policy.NewNexus(w, 1) }
 func clipper(w *sim.World) sim.Server { return policy.NewClipper(w) }

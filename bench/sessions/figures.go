@@ -13,13 +13,13 @@ import (
 // Figure is a figure of Rim's paper.
 type Figure struct {
 	ID, Title string
-	Where     string // what it runs in; empty: virtual time
+	Where     string // where it is measured; empty: virtual time
 	Draw      func(ctx context.Context, seed uint64) (*figure.Drawing, error)
 }
 
 const onHost = "this host's processors"
 
-// Figures are those that can be drawn.
+// Figures are all available figures.
 var Figures = []Figure{
 	{"f4", "frames that one worker finishes, over those that it is offered", "", drawOffered},
 	{"f4host", "the same with real models (f4 in the paper)", onHost, drawHost},
@@ -36,7 +36,7 @@ var Figures = []Figure{
 	{"t16", "use of the GPUs by as many sessions as Rim takes (text result 16)", "", drawUse},
 }
 
-// FindFigure returns the figure of an ID.
+// FindFigure returns the figure with an ID.
 func FindFigure(id string) (Figure, error) {
 	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
 }
@@ -136,7 +136,7 @@ func drawBatches(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// seedsOfFilled are as many draws of F9's script as a figure takes: the paper has one.
+// seedsOfFilled is the number of draws of F9's script in a figure: the paper has one.
 const seedsOfFilled = 5
 
 func drawFilled(ctx context.Context, seed uint64) (*figure.Drawing, error) {
@@ -158,7 +158,7 @@ func drawFilled(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 			panel.Add(name, float64(i+1), float64(r.Sessions))
 		}
 
-		// The worst session of any draw is what the promise is judged by.
+		// The worst session of any draw decides about the promise.
 		broken = min(broken, all["f9 downbeat"].FinishPctMin)
 		fewest = min(fewest, all["f9 downbeat"].Sessions)
 	}
@@ -191,7 +191,8 @@ func drawRules(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// drawTwentyNine draws text result 8: Rim without placement across workers refuses some of 29 sessions, or lets frames go.
+// drawTwentyNine draws text result 8: without placement across workers, Rim refuses some of 29 sessions or loses
+// frames.
 func drawTwentyNine(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{}
 	sessions, least := map[string]float64{}, 100.0

@@ -15,20 +15,21 @@ import (
 	"downbeat.dev/bench/worker"
 )
 
-// Where Rim's profiling is repeated with real models.
+// Parameters for repeating Rim's profiling with real models.
 const (
 	hostModels   = "models" // a repository, from the working directory
 	hostSaturate = 3 * time.Second
 	hostOffered  = 8 * time.Second
 	hostSkip     = 2 // seconds until a worker is full
-	hostLoads    = 5 // of which t10 tells the middle
+	hostLoads    = 5 // t10 reports the median
 )
 
-// hostRates are what a worker is offered, of what it sustains.
+// hostRates are offered rates, relative to the rate that the worker sustains.
 var hostRates = []float64{0.25, 0.5, 0.75, 0.9, 1, 1.25, 1.5, 2}
 
-// hostApplications are figure 4's two at two qualities, of the models that there are: tracker's second model is a classifier of the size of
-// one that identifies. Fan-outs are the means of models/traffic, and bench/sessions' own for tracker.
+// hostApplications are figure 4's two applications at two qualities, with the available models: tracker's second
+// model is a classifier of the size of a re-identification model. Fan-outs are the means of models/traffic, and
+// bench/sessions' own for tracker.
 func hostApplications() (all []worker.Application) {
 	for _, quality := range []struct{ name, variant string }{{"high", "l"}, {"low", "s"}} {
 		of := func(family string, fanOut int, after ...int) worker.Module {
@@ -50,7 +51,7 @@ func openHost(app worker.Application, executors int) (*worker.Worker, error) {
 	return worker.Open(hostModels, app, executors, func() (device.Executor, error) { return library.Executor(), nil })
 }
 
-// drawHost draws F4 again: real models on executors of this host's processors.
+// drawHost draws F4 with real models on executors of this host's processors.
 func drawHost(ctx context.Context, _ uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"application", "executors", "sustained_fps", "offered_fps", "finished_fps", "scatter_fps", "p50_ms"}}
 	finished := chart.Panel{Title: "frames that one worker finishes", XLabel: "offered, of what it sustains", YLabel: "finished, of what it sustains"}
@@ -72,7 +73,7 @@ func drawHost(ctx context.Context, _ uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// hostPoint is what a worker of this host made of one rate.
+// hostPoint is the result of a worker of this host at one rate.
 type hostPoint struct {
 	sustained, offered, mean, deviation float64 // fps
 	p50                                 time.Duration
@@ -87,7 +88,7 @@ func offerOnHost(ctx context.Context, app worker.Application) (points []hostPoin
 	defer func() { err = errors.Join(err, w.Close()) }()
 
 	for _, of := range hostRates {
-		// Others load this host: what it sustains is measured beside each rate.
+		// Other work loads this host, so measure the sustained rate beside each point.
 		sustained, err := w.Saturate(ctx, hostSaturate)
 		if err != nil {
 			return nil, err
@@ -112,7 +113,7 @@ func offerOnHost(ctx context.Context, app worker.Application) (points []hostPoin
 	return points, nil
 }
 
-// claimsOfHost are what F4 says of one line.
+// claimsOfHost returns F4's claims about one line.
 func claimsOfHost(name string, points []hostPoint) []figure.Claim {
 	of := func(p hostPoint) string {
 		return fmt.Sprintf("%.0f %% (%.1f of %.1f fps)", 100*p.mean/p.sustained, p.mean, p.sustained)
@@ -126,7 +127,7 @@ func claimsOfHost(name string, points []hostPoint) []figure.Claim {
 	}
 }
 
-// drawLoading draws text result 10: how long a session waits for its models.
+// drawLoading draws text result 10: the time that a session waits for its models.
 func drawLoading(ctx context.Context, _ uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"application", "loading_ms", "warm_up_ms", "sum_ms"}}
 

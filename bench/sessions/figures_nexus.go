@@ -10,12 +10,12 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// faceCarried is the part of face's frames that the processors of one machine carry: the published finish rate of those sessions
-// before their machines were doubled, since Nexus does not profile processors.
+// faceCarried is the part of face's frames that the processors of one machine sustain: the published finish rate of
+// those sessions before their machines were doubled, since Nexus does not profile processors.
 const faceCarried = 0.4943
 
-// testbedSlowness is what a batch takes on each GPU of Rim's testbed, of the mean of all: by the FP32 rates that their maker prints (4.7 Tflop/s
-// of a Titan, 6.7 X, 12.1 Xp, 8.9 1080, 11.3 1080 Ti, 10.1 2080, 13.4 2080 Ti).
+// testbedSlowness returns the batch time on each GPU of Rim's testbed, relative to the mean, by the FP32 rates that
+// the maker prints (4.7 Tflop/s of a Titan, 6.7 X, 12.1 Xp, 8.9 1080, 11.3 1080 Ti, 10.1 2080, 13.4 2080 Ti).
 func testbedSlowness() (slow []float64) {
 	mean := 0.0
 	for _, of := range []struct {
@@ -33,13 +33,13 @@ func testbedSlowness() (slow []float64) {
 	return slow
 }
 
-// looser are the latencies that t14 gives Nexus, of what is stated.
-// Its claims are told of toldTight and the next.
+// looser are the latencies that t14 gives Nexus, relative to the stated ones. Its claims use toldTight and the next.
 var looser = []float64{0.22, 0.23, toldTight, 0.3, 0.4, 0.6, 1}
 
 const toldTight = 0.25
 
-// drawNexus draws text result 14: what Nexus's sessions of W-1 lose for want of processors, and on GPUs that its split takes to be alike.
+// drawNexus draws text result 14: the frames of W-1 that Nexus loses because of missing processors, and because its
+// split assumes identical GPUs.
 func drawNexus(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"case", "value", "face_finish_pct", "traffic_finish_pct", "tracker_finish_pct"}}
 	add := func(name string, value float64, by map[string]float64) {
@@ -87,8 +87,8 @@ func drawNexus(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// runNexus serves W-1 by Nexus: with k times the stated latencies, and of face's frames as many as processors carry. It returns the percentage of all
-// frames that were in time, by application.
+// runNexus serves W-1 with Nexus, with k times the stated latencies and only the part of face's frames that the
+// processors sustain. It returns the percentage of all frames in time, by application.
 func runNexus(ctx context.Context, seed uint64, slow []float64, k, carried float64) (map[string]float64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func runNexus(ctx context.Context, seed uint64, slow []float64, k, carried float
 	if err != nil {
 		return nil, err
 	}
-	of := map[string]float64{} // of an application's frames those that are asked for
+	of := map[string]float64{} // of an application's frames, those that are requested
 	for i := range w.Apps {
 		of[w.Apps[i].Name] = 1
 	}

@@ -10,16 +10,17 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// tightApps are those whose latencies the paper set close to what they take, by how late it saw their latest frames.
+// tightApps are the applications whose latencies the paper sets close to their execution time, with its latest
+// frames.
 var tightApps = []struct{ name, over string }{{"actdet", "11.3 %"}, {"caption", "14.9 %"}, {"en2ge", "4.8 %"}}
 
-// tightness are the latencies that t9 gives them, of what a frame takes alone: the paper does not say how close. Its claims are told of
-// toldTightness.
+// tightness are the latencies in t9, relative to a frame's time alone: the paper does not state the value. Its claims
+// use toldTightness.
 var tightness = []float64{1.2, 1.5, toldTightness, 3}
 
 const toldTightness = 2.0
 
-// drawTight draws text result 9: f9, three of its applications with tight latencies.
+// drawTight draws text result 9: f9 with tight latencies for three of its applications.
 func drawTight(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"policy", "latency_over_alone", "application", "sessions", "finish_pct", "over_pct"}}
 	panel := chart.Panel{Title: "the application that fares worst", XLabel: "latency of actdet, caption and en2ge, of a frame alone", YLabel: "frames in time, %", XMin: 1}
@@ -61,14 +62,14 @@ func drawTight(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// runTight runs f9 with latencies of k times what frames take alone.
+// runTight runs f9 with latencies of k times the time of a frame alone.
 func runTight(policy string, k float64, seed uint64) (Result, error) {
 	w, err := FindWorkload("f9", seed)
 	if err != nil {
 		return Result{}, err
 	}
 
-	// A frame is alone where all its modules are on one worker.
+	// A frame runs alone if all its modules are on one worker.
 	alone := newRim(&w, rule{temporal: 1})
 	for i := range w.Apps {
 		a := &w.Apps[i]
@@ -82,7 +83,8 @@ func runTight(policy string, k float64, seed uint64) (Result, error) {
 	return runOn(policy, w, w.Workers, seed)
 }
 
-// drawUse draws text result 16: what the GPUs are used while the sessions that Rim takes until it is full all run, and what ours needs for them.
+// drawUse draws text result 16: the GPU utilisation while all sessions run that Rim admits until it is full, and the
+// GPUs that ours needs for them.
 func drawUse(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"draw", "policy", "workers", "sessions", "finish_pct", "utilization", "accuracy"}}
 	use, ours := 0.0, 0.0
@@ -105,7 +107,7 @@ func drawUse(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 		use += rim.Utilization / seedsOfFilled
 		d.Add(i+1, "rim", rim.Workers, rim.Sessions, rim.FinishPct, rim.Utilization, rim.Accuracy)
 
-		// Fewer and fewer workers, until somebody is refused.
+		// Fewer and fewer workers, until a session is refused.
 		least := Result{}
 		for n := w.Workers; n > 0; n-- {
 			if err := ctx.Err(); err != nil {
@@ -133,7 +135,7 @@ func drawUse(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// runOn runs a policy on as many workers.
+// runOn runs a policy on this many workers.
 func runOn(policy string, w Workload, workers int, seed uint64) (Result, error) {
 	w.Workers = workers
 	chosen, err := Select(policy)

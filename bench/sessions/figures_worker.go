@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// What one worker is offered in figures 4 and 10b.
+// Load of one worker in figures 4 and 10b.
 const (
 	offeredFor  = 60 * time.Second
 	offeredSkip = 5  // seconds until a worker is full
@@ -27,7 +27,7 @@ func findApplication(name string) *Application {
 	return &all[i]
 }
 
-// drawOffered draws F4: what one worker finishes of the frames that it is offered, two applications at two qualities.
+// drawOffered draws F4: the frames that one worker finishes of those offered, for two applications at two qualities.
 func drawOffered(_ context.Context, _ uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"application", "quality", "offered_fps", "finished_fps", "scatter_fps"}}
 	finished := chart.Panel{Title: "frames that one worker finishes", XLabel: "offered, fps", YLabel: "finished, fps"}
@@ -56,7 +56,7 @@ func drawOffered(_ context.Context, _ uint64) (*figure.Drawing, error) {
 	return d, nil
 }
 
-// claimsOfOffered are what F4 says of one line.
+// claimsOfOffered returns F4's claims about one line.
 func claimsOfOffered(line string, most, last float64) []figure.Claim {
 	published := map[string]string{"traffic high": "16 fps", "traffic low": "24 fps"}[line]
 	verdict, why := figure.Beside, "the profile is made from it"
@@ -70,8 +70,8 @@ func claimsOfOffered(line string, most, last float64) []figure.Claim {
 	}
 }
 
-// drawGains draws F10b: the highest rate of a worker that shares its GPU in space over that of one that runs a request at a time, and
-// ours, which runs a batch at a time.
+// drawGains draws F10b: the highest rate of a worker that shares its GPU in space, relative to one that runs a
+// request at a time, and ours, which runs a batch at a time.
 func drawGains(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"application", "quality", "one_at_a_time_fps", "in_space_fps", "gain_pct", "batches_fps", "batches_gain_pct"}}
 	panel := chart.Panel{Title: "gain over one request at a time", XLabel: "application and quality, in the order of the table", YLabel: "%"}
@@ -120,7 +120,8 @@ func sustainsShared(a *Application, quality int, fps float64, how sharing) bool 
 	return mean >= 0.99*fps && ran.longest <= a.Latency
 }
 
-// sustainsBatched reports whether one worker of ours serves one session: a batch has the GPU by itself, and each request takes as long as it does alone.
+// sustainsBatched reports whether one of our workers can serve one session: a batch has the GPU to itself, and each
+// request takes as long as alone.
 func sustainsBatched(a *Application, quality int, fps float64, seed uint64) bool {
 	alone := *a
 	alone.Qualities = []Quality{a.Qualities[quality]}
@@ -133,7 +134,7 @@ func sustainsBatched(a *Application, quality int, fps float64, seed uint64) bool
 	w := Workload{Apps: []Application{alone}, Workers: 1, Span: steadyFor, Streams: []Stream{{FPS: fps, Until: steadyFor}}}
 	c := central{w: &w, seed: seed}
 	if _, err := c.layout(w.Streams); err != nil {
-		return false // no split of the latency carries this rate
+		return false // no split of the latency sustains this rate
 	}
 	t, _, err := c.run(w.Streams, trialWarm, w.Span)
 	return err == nil && t.by[0].good >= t.by[0].frames*99/100

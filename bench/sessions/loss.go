@@ -13,30 +13,31 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// When in the minute a backend is killed, and for how long it is missed before anybody is evicted.
+// The time at which a backend is killed, and how long it is missing before any session is evicted.
 const (
 	killAt   = 15 * time.Second
 	patience = 2 * time.Second
 )
 
-// Loss is what becomes of sessions when a backend is killed. Each mix is a cluster of 2 to 16 backends, of 1 or 2 GPUs each, with as
-// many sessions as admission lets in; one backend is killed 15 s into a minute of virtual time and stays away.
+// Loss is the outcome of sessions when a backend is killed. Each mix is a cluster of 2 to 16 backends with 1 or 2
+// GPUs each and as many sessions as admission accepts. One backend is killed 15 s into a minute of virtual time and
+// does not return.
 type Loss struct {
 	Mixes int    `json:"mixes"`
 	Seed  uint64 `json:"seed"`
-	// With a backend to spare, which is how sessions are admitted unless told otherwise.
+	// With one spare backend, the default of admission.
 	Spared Survival `json:"spared"`
-	// Without: admission has filled every GPU.
+	// Without a spare: admission has filled every GPU.
 	Full Survival `json:"full"`
 }
 
-// Survival is how sessions live through the minute.
+// Survival counts sessions through the minute.
 type Survival struct {
 	Sessions  int     `json:"sessions"`
 	Evicted   int     `json:"evicted"`
-	Broken    int     `json:"broken"` // stayed, with less than 99 % of the minute's frames in time
+	Broken    int     `json:"broken"` // not evicted, with less than 99 % of the minute's frames in time
 	FinishPct float64 `json:"finish_pct"`
-	FinishMin float64 `json:"finish_pct_min"` // of the session that had least
+	FinishMin float64 `json:"finish_pct_min"` // of the worst session
 	frames    int
 	inTime    int
 }
@@ -65,7 +66,7 @@ func JudgeLoss(ctx context.Context, mixes int, seed uint64) (Loss, error) {
 	return l, nil
 }
 
-// surviveLoss fills a cluster and kills its first backend, of as many GPUs as each has.
+// surviveLoss fills a cluster and kills its first backend, with each GPUs.
 func (s *Survival) surviveLoss(rng *rand.Rand, gpus, each, spare int) error {
 	c := app.Capacity{GPUs: gpus, Spare: spare, Hop: hop}
 	open, err := fillCluster(rng, c)
@@ -74,7 +75,7 @@ func (s *Survival) surviveLoss(rng *rand.Rand, gpus, each, spare int) error {
 	}
 	s.Sessions += len(open)
 
-	// What stays is decided once the backend is missed; until then everybody shares what is left.
+	// Evictions are decided once the backend counts as missing; until then all sessions share the rest.
 	left := c
 	left.GPUs, left.Spare = gpus-each, 0
 	ends := make([]time.Duration, len(open))
@@ -104,7 +105,7 @@ func (s *Survival) surviveLoss(rng *rand.Rand, gpus, each, spare int) error {
 	return nil
 }
 
-// fillCluster lets sessions in until some were refused one after another.
+// fillCluster admits sessions until several in a row were refused.
 func fillCluster(rng *rand.Rand, c app.Capacity) (open []app.Promise, err error) {
 	for refused := 0; refused < 3; {
 		p, err := drawPromise(rng)
@@ -126,7 +127,7 @@ func fillCluster(rng *rand.Rand, c app.Capacity) (open []app.Promise, err error)
 
 func (s *Survival) sumUp() { s.FinishPct = 100 * float64(s.inTime) / float64(max(s.frames, 1)) }
 
-// Write prints what became of the sessions, for people or as a line of JSON.
+// Write prints the outcomes, for people or as a line of JSON.
 func (l *Loss) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(l)

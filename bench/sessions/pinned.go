@@ -9,7 +9,7 @@ import (
 // step is a module of a frame that is ready for its worker.
 type step struct {
 	at     time.Duration
-	order  int // among steps of a time
+	order  int // order among steps of equal time
 	frame  int
 	module int
 }
@@ -37,8 +37,8 @@ type pinnedFrame struct {
 	left  int
 }
 
-// runPinned serves placements: every request runs alone, in order of arrival at its worker, and nothing is dropped. Late
-// frames are not finished. What a GPU gains by running several at a time is in the profiles.
+// runPinned serves placements: every request runs alone, in order of arrival at its worker, and nothing is dropped.
+// Late frames do not count as finished. The profiles contain the gain of running several requests on a GPU.
 func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Duration) {
 	t = newTally(len(p.w.Streams))
 
@@ -47,13 +47,13 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 	var queue steps
 	order := 0
 
-	// Steps of one moment run in the order in which they were made, so that a run replays.
+	// Steps of one time run in the order of their creation, so that a run replays.
 	push := func(at time.Duration, frame, module int) {
 		order++
 		heap.Push(&queue, step{at, order, frame, module})
 	}
 
-	// Every frame of every session begins with the modules that need no other.
+	// Every frame begins with the modules without predecessors.
 	for _, x := range all {
 		s := p.w.Streams[x.stream]
 		a := &p.w.Apps[s.App]
@@ -78,7 +78,7 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 		app := p.w.Streams[f.x.stream].App
 		a := &p.w.Apps[app]
 
-		// A worker runs one request after the other, without batches.
+		// A worker runs one request after another, without batches.
 		worker := f.place.worker[next.module]
 		work := time.Duration(a.Modules[next.module].FanOut) * p.exec(app, next.module, f.place.quality, worker)
 		end := max(next.at, free[worker]) + work
@@ -97,7 +97,7 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 	return t, busy
 }
 
-// followers are the modules for which one was the last that they needed.
+// followers calls begin for the modules for which module was the last predecessor.
 func (p *rim) followers(a *Application, f *pinnedFrame, module int, begin func(at time.Duration, module int)) {
 	for m := range a.Modules {
 		if !slices.Contains(a.Modules[m].After, int32(module)) {
@@ -105,7 +105,7 @@ func (p *rim) followers(a *Application, f *pinnedFrame, module int, begin func(a
 		}
 		at, ready := time.Duration(0), true
 		for _, before := range a.Modules[m].After {
-			// A module that waits for several begins with the last of them.
+			// A module with several predecessors begins with the last of them.
 			ready = ready && f.until[before] >= 0
 			at = max(at, f.until[before]+p.pass(a, f.place.worker, int(before), m))
 		}
@@ -115,7 +115,7 @@ func (p *rim) followers(a *Application, f *pinnedFrame, module int, begin func(a
 	}
 }
 
-// segmentAt is what held at a time.
+// segmentAt returns the segment at a time.
 func (x *placement) segmentAt(now time.Duration) segment {
 	k := 0
 	for k+1 < len(x.since) && x.since[k+1].from <= now {
@@ -126,7 +126,7 @@ func (x *placement) segmentAt(now time.Duration) segment {
 
 // serveStreams admits the workload's streams and runs those that were placed.
 func (p *rim) serveStreams(name string, seed uint64) Result {
-	// Serving changes the streams; the caller's workload stays.
+	// Copy: serving changes the streams, and the caller's workload must not change.
 	w := *p.w
 	p.w = &w
 
@@ -135,7 +135,7 @@ func (p *rim) serveStreams(name string, seed uint64) Result {
 	for i := range w.Streams {
 		now := time.Duration(0)
 		if w.UntilFull {
-			// Sessions come one after the other, so only those that were let in take time.
+			// Sessions come one after another, so only admitted ones take time.
 			now = time.Duration(len(in)) * joinEvery
 		}
 		began := time.Now()
@@ -151,7 +151,7 @@ func (p *rim) serveStreams(name string, seed uint64) Result {
 		}
 	}
 
-	// Those that were let in, numbered anew; in is sorted.
+	// Renumber the admitted streams; in is sorted.
 	all := slices.Clone(p.placed)
 	slices.SortStableFunc(all, func(a, b *placement) int { return a.stream - b.stream })
 	var streams []Stream
@@ -164,7 +164,7 @@ func (p *rim) serveStreams(name string, seed uint64) Result {
 	w.Streams = streams
 	w.schedule(len(streams))
 
-	// The last that came leaves first.
+	// The last arrival leaves first.
 	if w.UntilFull {
 		for k := len(streams) - 1; k >= 0; k-- {
 			p.leave(k, w.Streams[k].Until)

@@ -1,13 +1,14 @@
 package sessions
 
-// Place is where Rim puts a stream that stays: a quality, and a worker for each module. No workers: it is refused.
+// Place is Rim's placement of a stream that stays: a quality, and a worker for each module. No workers: it is
+// refused.
 type Place struct {
 	Quality int
 	Workers []int
 }
 
-// PlaceByRim lets all streams of a workload ask one after the other, and returns their places once the last has asked: those that were
-// demoted for later ones have their last quality. temporal is what a request's GPU time is multiplied by.
+// PlaceByRim lets all streams of a workload ask one after another, and returns their places after the last: streams
+// that were demoted for later ones have their last quality. temporal is a factor on a request's GPU time.
 func PlaceByRim(w Workload, temporal float64) []Place {
 	p := newRim(&w, rule{qualities: "all", choose: "best-fit", cross: true, temporal: temporal})
 	for i := range w.Streams {

@@ -6,8 +6,8 @@ import (
 	"downbeat.dev/bench/policy"
 )
 
-// temporalLoss is what running one request at a time on a GPU costs beside running several: the middle of the published
-// 8 to 99 % (F10b), where actdet has 36 to 40.
+// temporalLoss is the cost factor of running one request at a time on a GPU instead of several: the middle of the
+// published 8 to 99 % (F10b), where actdet has 36 to 40.
 const temporalLoss = 1.38
 
 // Policy is a way to serve sessions.
@@ -17,14 +17,14 @@ type Policy struct {
 	run     func(w *Workload, seed uint64) (Result, error)
 }
 
-// Policies are all of them: Downbeat first, then Rim, its ablations, and the systems that it compares with.
+// Policies returns all policies: Downbeat, then Rim, its ablations, and the systems with which it is compared.
 func Policies() []Policy {
 	placed := func(name, summary string, r rule) Policy {
 		if r.temporal == 0 {
 			r.temporal = 1
 		}
 		return Policy{name, summary, func(w *Workload, seed uint64) (Result, error) {
-			// A rule that refuses nobody gets the sessions that Rim lets in: the same load for all.
+			// A rule that refuses nobody gets the sessions that Rim admits: the same load for all.
 			if r.force {
 				w.limitTo(admittedByRim(w))
 			}
@@ -60,8 +60,8 @@ func Policies() []Policy {
 	}
 }
 
-// admittedByRim is how many of a workload's sessions Rim lets in before it refuses one: what is asked of those that refuse
-// nobody.
+// admittedByRim returns how many of a workload's sessions Rim admits before it refuses one, the load for policies
+// that refuse nobody.
 func admittedByRim(w *Workload) int {
 	if !w.UntilFull {
 		return len(w.Streams)
@@ -75,14 +75,14 @@ func admittedByRim(w *Workload) int {
 	return len(w.Streams)
 }
 
-// Select returns the policies of a list with commas, or all.
+// Select returns the policies in a comma-separated list, or all.
 func Select(list string) ([]Policy, error) {
 	return policy.SelectFrom(Policies(), func(p Policy) string { return p.Name }, list)
 }
 
-// Run serves a workload. The same seed gives the same result, but for AdmitMS, which is measured.
+// Run serves a workload. The same seed gives the same result, except for AdmitMS, which is measured.
 func (p Policy) Run(w Workload, seed uint64) (Result, error) {
-	// A policy changes the streams; the next one must find them as they were.
+	// Clone: a policy changes the streams, and the next one needs the original ones.
 	w.Streams = slices.Clone(w.Streams)
 	return p.run(&w, seed)
 }

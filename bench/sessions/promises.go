@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// graphOf describes an application as core/app knows it: of every module a hook for its processor time, and its model.
-// Fan-out is a list of the hook's.
+// graphOf describes an application for core/app: each module is a hook for its processor time, and its model. A
+// fan-out is a list of the hook.
 func graphOf(a *Application, quality int) (*app.Graph, app.Profiles, error) {
 	g := &app.Graph{Application: &app.Application{Name: a.Name, Latency: a.Latency}}
 	var byStep []*profile.Profile
@@ -20,8 +20,7 @@ func graphOf(a *Application, quality int) (*app.Graph, app.Profiles, error) {
 			after = append(after, 2*before+1)
 		}
 
-		// A model's step runs once for each element of a list; the list stands for what the processor's step
-		// finds.
+		// A model's step runs once per element of a list; the list stands for the results of the processor's step.
 		list := len(g.Tensors)
 		g.Lists = append(g.Lists, list)
 		g.Tensors = append(g.Tensors, app.Tensor{Tensor: model.Tensor{Name: m.Name}, Most: m.FanOut, Mean: float64(m.FanOut)})

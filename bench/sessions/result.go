@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what one policy made of one workload.
+// Result is the result of one policy on one workload.
 type Result struct {
 	Workload     string  `json:"workload"`
 	Policy       string  `json:"policy"`
@@ -14,8 +14,8 @@ type Result struct {
 	Sessions     int     `json:"sessions"` // admitted
 	Refused      int     `json:"refused"`
 	FinishPct    float64 `json:"finish_pct"`     // frames in time, of all admitted sessions' frames
-	FinishPctMin float64 `json:"finish_pct_min"` // of the session that fared worst
-	LatePct      float64 `json:"late_pct"`       // frames that ended after their latency; the rest of the bad were dropped
+	FinishPctMin float64 `json:"finish_pct_min"` // of the worst session
+	LatePct      float64 `json:"late_pct"`       // frames that ended after their latency; the other bad frames were dropped
 	Utilization  float64 `json:"utilization"`    // of the GPUs over the whole run
 	Accuracy     float64 `json:"accuracy"`       // mean of the answers
 	BatchMean    float64 `json:"batch_mean"`     // of a request
@@ -23,18 +23,18 @@ type Result struct {
 	ByApp        []Share `json:"by_app"`
 }
 
-// Share is how an application's sessions fared.
+// Share is the result of an application's sessions.
 type Share struct {
 	App       string  `json:"app"`
 	Sessions  int     `json:"sessions"`
 	FinishPct float64 `json:"finish_pct"`
-	OverPct   float64 `json:"over_pct"` // that the latest frame took beyond its latency; 0: none ended late
+	OverPct   float64 `json:"over_pct"` // excess of the latest frame over its latency; 0: none ended late
 }
 
-// count gathers how frames ended.
+// count counts the ends of frames.
 type count struct {
 	frames, good, late int
-	over               float64 // the latest frame's time beyond its latency, of it
+	over               float64 // the latest frame's excess, relative to its latency
 }
 
 // tally is a run's frames by session.
@@ -57,12 +57,12 @@ func (t *tally) countFrame(session int, inTime, dropped bool) {
 	}
 }
 
-// noteLate notes by how much of its latency a frame was late.
+// noteLate records a late frame's excess, relative to its latency.
 func (t *tally) noteLate(session int, over float64) {
 	t.by[session].over = max(t.by[session].over, over)
 }
 
-// result makes percentages of a tally.
+// result computes the percentages of a tally.
 func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 	r := Result{Workload: w.Name, Policy: policy, Workers: w.Workers, Sessions: len(t.by), FinishPctMin: 100,
 		Utilization: busy.Seconds() / w.Span.Seconds() / float64(w.Workers)}
@@ -93,7 +93,7 @@ func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 	return r
 }
 
-// percentOf is a percentage; of nothing it is all.
+// percentOf returns a percentage; 100 if all is 0.
 func percentOf(part, all int) float64 {
 	if all == 0 {
 		return 100

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// rule says how Rim, or one of its ablations, places a session.
+// rule is how Rim, or one of its ablations, places a session.
 type rule struct {
 	qualities string // "all", "high" or "low"
 	choose    string // "best-fit", "round-robin", "memory" or "utilization"
-	cross     bool   // a session may be spread over workers (R5)
-	split     bool   // frames of a session that is too fast for any worker go to two (R7)
-	force     bool   // nobody is refused: a session that fits nowhere is placed all the same
+	cross     bool   // a session may use several workers (R5)
+	split     bool   // the frames of a session that is too fast for any worker go to two (R7)
+	force     bool   // refuse nobody: place a session even if it fits nowhere
 	temporal  float64
 }
 
-// crossMax is the serialization above which a module stays with the one before it (R5).
+// crossMax is the serialization time above which a module stays with its predecessor (R5).
 const crossMax = 100 * time.Millisecond
 
-// placement is the place of a session, or of the part of its frames that two share: a quality, and a worker for each module.
+// placement is the place of a session, or of one of its two parts: a quality, and a worker for each module.
 type placement struct {
 	stream  int
 	part    part
@@ -29,21 +29,23 @@ type placement struct {
 	since   []segment
 }
 
-// part is the frames that a placement has of its session: from a share of them to another, so that the parts of a session are spread evenly.
+// part is the frames of a session that belong to a placement: an interval of shares, so that the parts are spread
+// evenly.
 type part struct{ from, to float64 }
 
 var allFrames = part{0, 1}
 
-// share is the share of a session's frames.
+// share returns the share of a session's frames.
 func (f part) share() float64 { return f.to - f.from }
 
-// hasFrame reports whether the n-th frame of a session is the part's. By the golden ratio any stretch of frames is divided like all of them.
+// hasFrame reports whether the n-th frame of a session belongs to the part. By the golden ratio, every stretch of
+// frames is divided in the same proportion.
 func (f part) hasFrame(n int) bool {
 	_, at := math.Modf(float64(n) * (math.Phi - 1))
 	return f.from <= at && at < f.to
 }
 
-// segment is what holds from a time on.
+// segment is a placement's state from a time on.
 type segment struct {
 	from    time.Duration
 	quality int
@@ -54,7 +56,7 @@ type segment struct {
 type rim struct {
 	w      *Workload
 	rule   rule
-	left   []float64 // by worker: what is not given away
+	left   []float64 // by worker: unassigned share
 	memory []int     // by worker: MB
 	placed []*placement
 	events int
@@ -69,13 +71,13 @@ func newRim(w *Workload, r rule) *rim {
 	return p
 }
 
-// demand is the share of a worker that a module takes: f/F of the module alone.
+// demand returns the share of a worker that a module takes: f/F of the module alone.
 func (p *rim) demand(s Stream, module, quality, worker int) float64 {
 	fanOut := p.w.Apps[s.App].Modules[module].FanOut
 	return s.FPS * float64(fanOut) * p.exec(s.App, module, quality, worker).Seconds()
 }
 
-// exec is a request's time on a worker that runs nothing else. Without sharing in space it is longer.
+// exec returns a request's time on an otherwise idle worker. Without sharing in space it is longer.
 func (p *rim) exec(app, module, quality, worker int) time.Duration {
 	took := p.w.Apps[app].exec(module, quality)
 	if p.w.Times != nil {
@@ -84,7 +86,7 @@ func (p *rim) exec(app, module, quality, worker int) time.Duration {
 	return time.Duration(float64(took) * p.rule.temporal)
 }
 
-// qualities are those that a session may have, best first.
+// qualities returns the qualities that a session may have, best first.
 func (p *rim) qualities(s Stream) []int {
 	n := len(p.w.Apps[s.App].Qualities)
 	switch p.rule.qualities {
@@ -100,7 +102,7 @@ func (p *rim) qualities(s Stream) []int {
 	return all
 }
 
-// admitStream places a stream at the best quality that fits, demoting others if none does; false: it is refused.
+// admitStream places a stream at the best quality that fits, and demotes others if none does; false: it is refused.
 func (p *rim) admitStream(stream int, now time.Duration) bool {
 	p.events++
 
@@ -116,19 +118,19 @@ func (p *rim) admitStream(stream int, now time.Duration) bool {
 		return p.forcePlace(stream, qualities[len(qualities)-1], now)
 	}
 
-	// Only where several qualities are allowed can others be demoted for this session.
+	// Other sessions can be demoted only if several qualities are allowed.
 	if p.rule.qualities != "all" {
 		return false
 	}
 	return p.demoteFor(stream, qualities[len(qualities)-1], now)
 }
 
-// demoteFor demotes the sessions that were not demoted for longest until the newcomer fits at its lowest (R8 of §4.3). If
-// it never does, everybody gets back what they had.
+// demoteFor demotes the sessions whose last demotion is the longest ago until the new one fits at its lowest quality
+// (R8 of §4.3). If it never fits, all get their qualities back.
 func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 	order := slices.Clone(p.placed)
 
-	// Those whose last demotion is longest ago come first, so that the loss goes round (Rim §4.3).
+	// Sort by the last demotion, oldest first, so that the loss rotates (Rim §4.3).
 	slices.SortStableFunc(order, func(a, b *placement) int { return a.demoted - b.demoted })
 
 	var before []placement
@@ -140,7 +142,7 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 		}
 		before, changed = append(before, *x), append(changed, x)
 
-		// The share is given back and taken anew around each change of quality.
+		// Return the share and take it again around each change of quality.
 		p.returnShares(x, 1)
 		x.quality++
 		x.demoted = p.events
@@ -153,7 +155,7 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 		}
 	}
 
-	// In vain: everybody gets the former quality back.
+	// It did not help: restore the former qualities.
 	for i, x := range changed {
 		p.returnShares(x, 1)
 		*x = before[i]
@@ -162,7 +164,8 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 	return false
 }
 
-// leave takes a session away, and promotes those that were demoted last ago for longest, where that fits.
+// leave removes a session, and promotes demoted sessions that fit, beginning with the last demotion that is the
+// longest ago.
 func (p *rim) leave(stream int, now time.Duration) {
 	p.events++
 	p.placed = slices.DeleteFunc(p.placed, func(x *placement) bool {
@@ -203,7 +206,7 @@ func (p *rim) returnShares(x *placement, sign float64) {
 	}
 }
 
-// sharesLeft reports whether a placement's shares are left.
+// sharesLeft reports whether a placement's shares are available.
 func (p *rim) sharesLeft(x *placement) bool {
 	need := make([]float64, len(p.left))
 	for m, worker := range x.worker {
@@ -217,7 +220,7 @@ func (p *rim) sharesLeft(x *placement) bool {
 	return true
 }
 
-// placeStream puts a stream on one worker, its modules on several, or its frames on two.
+// placeStream places a stream on one worker, its modules on several, or its frames on two.
 func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
 	whole := func(worker int) float64 { return p.wholeDemand(s, quality, worker) }
@@ -228,7 +231,7 @@ func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	return p.rule.cross && p.crossWorkers(stream, quality, now) || p.rule.split && p.splitStream(stream, quality, now)
 }
 
-// crossWorkers puts a stream's modules on workers one by one, those that are dear to part together (R5).
+// crossWorkers places a stream's modules on workers one by one, modules with a high hand-over cost together (R5).
 func (p *rim) crossWorkers(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
 	modules := len(p.w.Apps[s.App].Modules)
@@ -258,7 +261,7 @@ func (p *rim) crossWorkers(stream, quality int, now time.Duration) bool {
 	return p.keepPlacement(x, now)
 }
 
-// wholeDemand is the share of a worker that all modules of a stream take.
+// wholeDemand returns the share of a worker that all modules of a stream take.
 func (p *rim) wholeDemand(s Stream, quality, worker int) (sum float64) {
 	for m := range p.w.Apps[s.App].Modules {
 		sum += p.demand(s, m, quality, worker)
@@ -266,26 +269,26 @@ func (p *rim) wholeDemand(s Stream, quality, worker int) (sum float64) {
 	return sum
 }
 
-// placeOn is a placement of all modules on one worker.
+// placeOn returns a placement of all modules on one worker.
 func (p *rim) placeOn(worker, stream, quality int, of part) *placement {
 	modules := len(p.w.Apps[p.w.Streams[stream].App].Modules)
 	return &placement{stream: stream, part: of, quality: quality, worker: slices.Repeat([]int{worker}, modules)}
 }
 
-// splitStream divides the frames of a stream that is too fast for every worker among the two that it fits best, so that least of them is left (R7). One of
-// them is filled, since what is left is then in one piece.
+// splitStream divides the frames of a stream that is too fast for every worker among the two that it fits best, with
+// the least space left over (R7). It fills one of them, so that the remaining space is contiguous.
 func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
 	if p.w.Apps[s.App].Stateful {
 		return false
 	}
 
-	// What each worker could take of the frames.
+	// The frames that each worker could take.
 	room := make([]float64, len(p.left))
 	for i := range room {
 		whole := p.wholeDemand(s, quality, i)
 		if whole <= 1 {
-			return false // a worker of its own would do
+			return false // an empty worker would be enough
 		}
 		room[i] = max(0, p.left[i]/whole)
 	}
@@ -306,7 +309,7 @@ func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
 		first, second = second, first
 	}
 
-	// Both or none: a frame that comes late is as bad on either.
+	// Both or none: a late frame is equally bad on either.
 	a, b := p.placeOn(first, stream, quality, part{0, room[first]}), p.placeOn(second, stream, quality, part{room[first], 1})
 	latency := p.w.Apps[s.App].Latency
 	return p.latency(a) <= latency && p.latency(b) <= latency && p.keepPlacement(a, now) && p.keepPlacement(b, now)
@@ -314,7 +317,7 @@ func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
 
 // keepPlacement keeps a placement whose frames can be in time.
 func (p *rim) keepPlacement(x *placement, now time.Duration) bool {
-	// A placement that cannot meet the latency even when nobody else runs is none.
+	// Reject a placement that misses the latency even on idle workers.
 	if p.latency(x) > p.w.Apps[p.w.Streams[x.stream].App].Latency {
 		return false
 	}
@@ -324,11 +327,12 @@ func (p *rim) keepPlacement(x *placement, now time.Duration) bool {
 	return true
 }
 
-// forcePlace puts a stream on the worker that the rule names, for best fit the one with most left, whether it fits or not.
+// forcePlace places a stream on the worker that the rule chooses, for best fit the one with the most space, whether
+// it fits or not.
 func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
 	best := p.chooseWorker(func(int) float64 { return 0 }, nil)
 
-	// Best fit would take the fullest worker; the one with most left is overloaded least.
+	// Best fit would choose the fullest worker; the emptiest is overloaded least.
 	for i := range p.left {
 		if p.rule.choose == "best-fit" && p.left[i] > p.left[best] {
 			best = i
@@ -341,7 +345,8 @@ func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
 	return true
 }
 
-// chooseWorker is the worker for a share, which may differ by worker, by the rule; taken is what the stream has of it already. −1: there is none.
+// chooseWorker returns the worker for a share, which may differ by worker, by the rule. taken is the part already
+// given to the stream. −1: none.
 func (p *rim) chooseWorker(need func(worker int) float64, taken []float64) int {
 	left := func(i int) float64 {
 		if taken == nil {
@@ -350,7 +355,7 @@ func (p *rim) chooseWorker(need func(worker int) float64, taken []float64) int {
 		return p.left[i] - taken[i]
 	}
 
-	// All but best fit look at something else than what is left, so that they overload workers while others idle.
+	// Every rule except best fit ignores the remaining space, so it overloads workers while others idle.
 
 	best := -1
 	switch p.rule.choose {
@@ -379,12 +384,12 @@ func (p *rim) chooseWorker(need func(worker int) float64, taken []float64) int {
 	return best
 }
 
-// latency is what a frame takes where nobody is in its way.
+// latency returns the time of a frame on idle workers.
 func (p *rim) latency(x *placement) time.Duration {
 	app := p.w.Streams[x.stream].App
 	a := &p.w.Apps[app]
 
-	// Modules stand in an order in which each comes after those that it needs.
+	// Modules are ordered after their predecessors.
 	until := make([]time.Duration, len(a.Modules))
 	for m := range a.Modules {
 		for _, before := range a.Modules[m].After {
@@ -395,7 +400,7 @@ func (p *rim) latency(x *placement) time.Duration {
 	return slices.Max(until)
 }
 
-// pass is what a result takes from a module to the next.
+// pass returns the time to pass a result from one module to the next.
 func (p *rim) pass(a *Application, worker []int, from, to int) time.Duration {
 	if worker[from] == worker[to] {
 		return 0

@@ -10,17 +10,17 @@ type sharing int
 
 const (
 	inSpace sharing = iota // all at once, each with the part of the GPU that it can use (Rim)
-	inTime                 // one after the other, each with the whole GPU
+	inTime                 // one after another, each with the whole GPU
 )
 
-// overload is what one worker made of frames that came at a rate.
+// overload is the result of one worker with frames at a rate.
 type overload struct {
-	perSecond []int         // frames that ended, by second
-	longest   time.Duration // that a frame took
+	perSecond []int         // ended frames, by second
+	longest   time.Duration // longest time of a frame
 }
 
-// runShared offers one worker frames of an application for span, and counts those that end within it. Nothing is dropped: this is what Rim
-// profiles (its figure 4), and why it refuses sessions.
+// runShared offers one worker frames of an application for span, and counts those that end within it. Nothing is
+// dropped: this is what Rim profiles (its figure 4), and the reason why it refuses sessions.
 func runShared(a *Application, quality int, fps float64, how sharing, span time.Duration) overload {
 	g := &sharedGPU{a: a, quality: quality, how: how, result: overload{perSecond: make([]int, int(span/time.Second))}}
 	period := time.Duration(float64(time.Second) / fps)
@@ -37,7 +37,7 @@ type sharedGPU struct {
 	quality int
 	how     sharing
 	frames  []sharedFrame
-	waiting []sharedModule // that have not begun, by when they may
+	waiting []sharedModule // not begun, by their earliest begin
 	running []sharedModule
 	result  overload
 }
@@ -48,11 +48,11 @@ type sharedFrame struct {
 	left  int
 }
 
-// sharedModule is a module of a frame: its requests one after the other.
+// sharedModule is a module of a frame: its requests one after another.
 type sharedModule struct {
 	frame, module int
-	from          time.Duration // when its processor time is over
-	left          float64       // seconds with all that it can use of the GPU
+	from          time.Duration // end of its processor time
+	left          float64       // seconds of work at its full speed
 }
 
 func (g *sharedGPU) beginFrame(at time.Duration) {
@@ -64,7 +64,7 @@ func (g *sharedGPU) beginFrame(at time.Duration) {
 	}
 }
 
-// wait puts a module after those that may begin no later.
+// wait inserts a module after those that may begin no later.
 func (g *sharedGPU) wait(frame, module int, now time.Duration) {
 	m := &g.a.Modules[module]
 	alone := float64(m.FanOut) * g.a.exec(module, g.quality).Seconds() / m.Use
@@ -78,14 +78,14 @@ func (g *sharedGPU) wait(frame, module int, now time.Duration) {
 	g.waiting[i] = w
 }
 
-// run lets time pass from one change to the next.
+// run advances time from one change to the next.
 func (g *sharedGPU) run(span time.Duration) {
 	for now := time.Duration(0); ; {
 		for len(g.waiting) > 0 && g.waiting[0].from <= now && (g.how == inSpace || len(g.running) == 0) {
 			g.running, g.waiting = append(g.running, g.waiting[0]), g.waiting[1:]
 		}
 
-		// What runs is slowed alike where it could use more than there is.
+		// If the modules could use more than the GPU has, slow all of them by the same factor.
 		speed := g.speed()
 		next := time.Duration(math.MaxInt64)
 		if len(g.waiting) > 0 && g.waiting[0].from > now {
@@ -104,7 +104,7 @@ func (g *sharedGPU) run(span time.Duration) {
 	}
 }
 
-// speed is the part of its own speed with which everything runs.
+// speed returns the factor on the speed of every module.
 func (g *sharedGPU) speed() float64 {
 	wanted := 0.0
 	for _, r := range g.running {
@@ -113,7 +113,7 @@ func (g *sharedGPU) speed() float64 {
 	return 1 / max(1, wanted)
 }
 
-// endModules takes the seconds that passed off what runs, and ends what has none left.
+// endModules subtracts the passed time from the running modules, and ends those that are complete.
 func (g *sharedGPU) endModules(now time.Duration, passed float64) {
 	var ended []sharedModule
 	still := g.running[:0]
@@ -138,7 +138,7 @@ func (g *sharedGPU) endModules(now time.Duration, passed float64) {
 	}
 }
 
-// followModule begins the modules of a frame for which one was the last that they needed.
+// followModule begins the modules of a frame for which one was the last predecessor.
 func (g *sharedGPU) followModule(r sharedModule, now time.Duration) {
 	f := &g.frames[r.frame]
 	for m := range g.a.Modules {
@@ -153,7 +153,8 @@ func (g *sharedGPU) followModule(r sharedModule, now time.Duration) {
 	}
 }
 
-// meanAndScatter are the mean of frames that ended in a second, and their standard deviation, without the first seconds.
+// meanAndScatter returns the mean and the standard deviation of the frames that ended per second, without the first
+// seconds.
 func (o overload) meanAndScatter(skip int) (mean, scatter float64) {
 	all := o.perSecond[skip:]
 	for _, n := range all {
@@ -165,7 +166,8 @@ func (o overload) meanAndScatter(skip int) (mean, scatter float64) {
 	return mean, math.Sqrt(scatter)
 }
 
-// highestRate is the highest frame rate, in tenths, that a worker sustains: no frame takes longer than the application's latency.
+// highestRate returns the highest frame rate, in tenths, that a worker sustains: no frame takes longer than the
+// application's latency.
 func highestRate(sustains func(fps float64) bool) float64 {
 	low, high := 0, 1000
 	for high-low > 1 {

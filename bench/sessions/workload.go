@@ -17,7 +17,7 @@ func drawStreams(apps, n int, seed uint64) (all []Stream) {
 	return all
 }
 
-// What a file may ask for.
+// Limits of a file.
 const (
 	fileBytesMax = 1 << 20
 	streamsMax   = 10_000
@@ -65,7 +65,7 @@ func ReadWorkload(path string) (Workload, error) {
 
 	w.Workers, w.Span = file.Workers, time.Duration(file.SpanS*1e9)
 	for i, s := range file.Sessions {
-		// Applications are found by name: their profiles are this package's.
+		// Look applications up by name: their profiles are this package's.
 		app := -1
 		for k := range w.Apps {
 			if w.Apps[k].Name == s.App {
@@ -87,14 +87,14 @@ func ReadWorkload(path string) (Workload, error) {
 	return w, nil
 }
 
-// schedule sets when the sessions of a workload that is filled come and go, for the first n of them.
+// schedule sets when the first n sessions of a workload with UntilFull come and go.
 func (w *Workload) schedule(n int) {
 	w.Streams = w.Streams[:n]
 	if !w.UntilFull {
 		return
 	}
 
-	// As many leave as came, at the same pace, the latest first.
+	// Sessions leave at the pace at which they came, the latest first.
 	full := time.Duration(n) * joinEvery
 	w.Span = full + holdFor + time.Duration(n)*joinEvery
 	for i := range w.Streams {
@@ -106,7 +106,7 @@ func (w *Workload) schedule(n int) {
 // limitTo keeps the first n sessions.
 func (w *Workload) limitTo(n int) { w.Streams = w.Streams[:n] }
 
-// phase is when in its period a session's frames come.
+// phase returns the offset of a session's frames within their period.
 func phase(seed uint64, i int, period time.Duration) time.Duration {
 	return time.Duration(rand.New(rand.NewPCG(seed, uint64(1000+i))).Float64() * float64(period))
 }
