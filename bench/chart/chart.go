@@ -1,4 +1,4 @@
-// Package chart draws panels of curves as SVG, for the figures that benches write.
+// Package chart draws panels of curves as SVG, for the figures of the benchmarks.
 package chart
 
 import (
@@ -15,11 +15,10 @@ type Line struct {
 	Name   string
 	X, Y   []float64
 	Dashed bool
-	Dots   bool // points that are not joined
+	Dots   bool // points without lines
 }
 
-// Panel is one chart; all panels of a drawing share a legend. Points outside its ranges are drawn at the
-// border.
+// Panel is one chart; all panels of a drawing share a legend. Points outside its ranges are drawn at the border.
 type Panel struct {
 	Title, XLabel, YLabel string
 	XMin, XMax            float64
@@ -27,7 +26,7 @@ type Panel struct {
 	Lines                 []Line
 }
 
-// Add puts a point on the line of a name, which it makes, and widens the ranges.
+// Add adds a point to the line with a name, which it creates if necessary, and widens the ranges.
 func (p *Panel) Add(name string, x, y float64) {
 	k := slices.IndexFunc(p.Lines, func(l Line) bool { return l.Name == name })
 	if k < 0 {
@@ -40,7 +39,7 @@ func (p *Panel) Add(name string, x, y float64) {
 	p.XMax, p.YMax = max(p.XMax, x), max(p.YMax, y)
 }
 
-// Shades are colours that differ in print; the first is for Downbeat.
+// Shades are colours that differ in print; the first is Downbeat's.
 var Shades = []string{"#0b5fa5", "#d1495b", "#e39a2d", "#8a5a9e", "#2a9d6f", "#7fc8a9", "#8c6d46", "#5c6770", "#a9b4bd", "#c94f9b", "#5fa8d3", "#222222", "#b7410e"}
 
 const (
@@ -52,7 +51,7 @@ const (
 
 // Draw writes panels in rows of two with one legend below.
 func Draw(w io.Writer, panels []Panel) error {
-	// A name has one colour in all panels; the ideal line is grey and takes none of the shades.
+	// A name has one colour in all panels; the ideal line is grey and uses none of the shades.
 	color := map[string]string{"ideal": "#888888"}
 	var names []string
 	for _, p := range panels {
@@ -64,7 +63,7 @@ func Draw(w io.Writer, panels []Panel) error {
 		}
 	}
 
-	// The ideal stands in the legend where the first panel has it.
+	// The ideal appears in the legend where the first panel has it.
 	names = append(names, "ideal")
 	if len(panels) == 0 || len(panels[0].Lines) == 0 || panels[0].Lines[0].Name != "ideal" {
 		names = names[:len(names)-1]
@@ -88,7 +87,7 @@ func Draw(w io.Writer, panels []Panel) error {
 	return Finish(w, &b)
 }
 
-// frame maps a panel's values to places in the drawing.
+// frame maps a panel's values to coordinates of the drawing.
 type frame struct {
 	*Panel
 	left, right, top, bottom float64
@@ -106,7 +105,7 @@ func (f frame) y(v float64) float64 {
 
 // drawPanel draws a panel whose upper left corner is at (ox, oy).
 func (p Panel) drawPanel(b *strings.Builder, ox, oy float64, color map[string]string) {
-	// A range without any width has no scale, and no end of grid lines.
+	// An empty range has no scale and no end of grid lines.
 	if p.XMax <= p.XMin {
 		p.XMax = p.XMin + 1
 	}
@@ -127,7 +126,7 @@ func (p Panel) drawPanel(b *strings.Builder, ox, oy float64, color map[string]st
 
 // drawAxes draws grid, numbers and labels.
 func (f frame) drawAxes(b *strings.Builder, ox float64) {
-	// The slack lets a line at the very end of the range be drawn although sums of steps miss it by rounding.
+	// The slack lets a grid line at the end of the range be drawn in spite of rounding errors.
 	slack := 0.0001 * (f.YMax - f.YMin)
 	for d, v := gridStep(f.YMax-f.YMin), 0.0; ; v += d {
 		at := math.Ceil(f.YMin/d-1e-9)*d + v
@@ -173,7 +172,7 @@ func (f frame) drawLine(b *strings.Builder, l Line, color string) {
 	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>`, strings.Join(at, " "), color, dash)
 }
 
-// gridStep is a round distance between about five grid lines.
+// gridStep returns a round distance for about five grid lines.
 func gridStep(most float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(most/4)))
 	for _, k := range []float64{1, 2, 2.5, 5} {
@@ -184,7 +183,7 @@ func gridStep(most float64) float64 {
 	return unit * 10
 }
 
-// shortNumber prints a number of an axis.
+// shortNumber formats a number of an axis.
 func shortNumber(v float64) string {
 	if v >= 10000 {
 		return fmt.Sprintf("%gk", math.Round(v/100)/10)
@@ -205,7 +204,7 @@ func Finish(w io.Writer, b *strings.Builder) error {
 	return err
 }
 
-// Escape makes text safe to stand in a drawing.
+// Escape escapes text for a drawing.
 func Escape(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
