@@ -10,23 +10,22 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// The floor's hops: caller → hop → hop → caller, as a request's frames go frontend → scheduler →
-// backend → frontend. Where the input is fetched over TCP, the last hop fetches as many bytes from the
-// caller before it answers; over shared memory nothing is sent for that.
+// The hops of the floor, which is a ping-pong: caller → hop → hop → caller, as a request's frames go frontend →
+// scheduler → backend → frontend. If the input is fetched over TCP, the last hop fetches as many bytes from the
+// caller before it answers; shared memory needs no message for that.
 
-// hopBytes is what each hop carries: as much as a result; a Submit and an Execute of one item are
-// about as large.
+// hopBytes is the size of each hop's message, that of a result. A Submit and an Execute of one item have about this
+// size.
 const hopBytes = wire.ResultHeaderBytes + outputBytes
 
-// runHop accepts one connection, and passes each message that it reads on to next, after it has fetched
-// some bytes from there; 0: none.
+// runHop accepts one connection, and forwards each message to next after fetching fetch bytes from there.
 func runHop(next string, fetch int) (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 
-	// The next hop is dialled first: an address is told only once the way behind it stands.
+	// Dial the next hop first: the address is announced only when the way behind it is open.
 	to, err := net.DialTimeout("tcp", next, patience)
 	if err != nil {
 		return "", err
@@ -47,7 +46,7 @@ func runHop(next string, fetch int) (string, error) {
 				return
 			}
 
-			// On the way to the last hop the message waits for the payload that it describes, as a batch does.
+			// Before the last hop, the message waits for the payload that it describes, as a batch does.
 			if fetch == 0 {
 				continue
 			}
@@ -62,7 +61,7 @@ func runHop(next string, fetch int) (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// startFloor starts the hops and returns one closed-loop message around them.
+// startFloor starts the hops and returns a function that sends one message around them and waits.
 func (c Config) startFloor(ctx context.Context, kids *children, fetch int) (func() error, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,7 +97,7 @@ func (c Config) startFloor(ctx context.Context, kids *children, fetch int) (func
 		if _, err := to.Write(buf); err != nil {
 			return err
 		}
-		// The caller plays both ends of the data plane: it sends the input when the last hop asks for it.
+		// The caller is both ends of the data plane: it sends the input when the last hop asks for it.
 		if fetch > 0 {
 			if _, err := io.ReadFull(back, buf); err != nil {
 				return err

@@ -1,9 +1,9 @@
-// Package overhead measures what the system adds to one request beyond executor time and deliberate
-// deferral: a closed loop of one caller through library, scheduler, backend and back, on a model
-// that takes no time and whose batches hold one request, so that nothing is waited for.
+// Package overhead measures the latency that the system adds to one request, beyond executor time and deliberate
+// deferral. A closed loop of one caller goes through library, scheduler, backend and back, on a model that takes no
+// time and whose batches hold one request, so that no request waits.
 //
-// Beside it, in the same run and in alternating rounds, stands the floor: processes that pass
-// messages of the same sizes over the same hops, by Go's net package, and do nothing else.
+// For comparison, in alternating rounds of the same run, it measures a floor: processes that pass messages of the
+// same sizes over the same hops, by Go's net package, and do nothing else.
 package overhead
 
 import (
@@ -24,16 +24,16 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Config says what to measure.
+// Config is the configuration of a measurement.
 type Config struct {
 	Rounds   int      // alternations of the system and the floor
 	Each     int      // requests per round
 	Bytes    int      // of a request's input
-	Provider string   // of the data plane between the processes: shm, tcp; empty: the best there is
+	Provider string   // of the data plane between the processes: shm, tcp; empty: the best available
 	Child    []string // command line that runs Serve in a child: binary and leading arguments
 }
 
-// Row is one line of the result. Floor is 0 where there is none.
+// Row is one line of the result. Floor is 0 if there is none.
 type Row struct {
 	Setup            string
 	P50, P99         time.Duration
@@ -45,7 +45,7 @@ const (
 	patience    = 10 * time.Second
 )
 
-// model takes a nanosecond and is never batched.
+// modelFiles returns the configuration of a model that takes a nanosecond and is never batched.
 func modelFiles(bytes int) map[string]string {
 	return map[string]string{"noop": fmt.Sprintf(`platform: "emulated" max_batch_size: 1
 input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]
@@ -82,14 +82,14 @@ func (c Config) oneProcess(ctx context.Context) (Row, error) {
 	return makeRow("all in one process", ours, nil), err
 }
 
-// startRequest returns one closed-loop request.
+// startRequest returns a function that sends one request and waits.
 func (c Config) startRequest(client *frontend.Client) (ping func() error, done func(), err error) {
 	in, err := client.Buffer(c.Bytes)
 	if err != nil {
 		return nil, nil, err
 	}
 
-	// The buffer is used again by every request, so that registering memory is no part of the loop.
+	// Every request reuses the buffer, so that registering memory is not part of the loop.
 	return func() error {
 		r, err := client.Infer(context.Background(), "noop", in)
 		r.Release()
@@ -126,7 +126,7 @@ func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 		return Row{}, err
 	}
 
-	// What a provider moves without the peer's processor needs no second round trip in the floor either.
+	// If a provider moves data without the peer's processor, the floor needs no second round trip either.
 	name, fetch := "three processes", c.Bytes
 	if p := s.Client.Stats().Data.Peers; len(p) > 0 {
 		name += ", " + p[0].Provider
@@ -143,7 +143,7 @@ func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 	return makeRow(name, ours, theirs), err
 }
 
-// alternateRounds runs rounds of both in turn; the first round of each warms up and does not count.
+// alternateRounds runs rounds of both in turn; the first round of each is a warm-up and does not count.
 func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration, err error) {
 	for round := range c.Rounds + 1 {
 		for i, f := range []func() error{ours, floor} {
@@ -157,7 +157,7 @@ func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration,
 					return nil, nil, err
 				}
 
-				// Each request is timed by itself: quantiles need every one.
+				// Time each request separately: quantiles need every one.
 				took := time.Since(began)
 				switch {
 				case round == 0:
@@ -215,13 +215,13 @@ func dataConfig(provider string) rdma.Config {
 	return c
 }
 
-// hello is what a child prints when it is ready.
+// hello is the message of a child that is ready.
 type hello struct{ Addr string }
 
 // children are the processes of a run.
 type children struct{ all []*exec.Cmd }
 
-// startChild runs a child and returns the address that it tells.
+// startChild starts a child and returns the address that it prints.
 func (k *children) startChild(ctx context.Context, child []string, args ...string) (string, error) {
 	if len(child) == 0 {
 		return "", errors.New("no command to run children with")
@@ -233,7 +233,7 @@ func (k *children) startChild(ctx context.Context, child []string, args ...strin
 		return "", err
 	}
 
-	// The end of its input is the word to leave; WaitDelay ends a child that does not heed it.
+	// Closing its stdin asks a child to leave; WaitDelay ends a child that does not.
 	cmd.Cancel = in.Close
 	cmd.WaitDelay = patience
 	out, err := cmd.StdoutPipe()
@@ -246,7 +246,7 @@ func (k *children) startChild(ctx context.Context, child []string, args ...strin
 	}
 	k.all = append(k.all, cmd)
 
-	// The child says its address in its first line.
+	// The child prints its address in its first line.
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
 		return "", fmt.Errorf("child %v: %w", args, err)
@@ -265,7 +265,7 @@ func (k *children) waitAll() {
 	}
 }
 
-// Serve is a child: the scheduler, the backend, or a hop of the floor. It ends with its stdin.
+// Serve runs a child: the scheduler, the backend, or a hop of the floor. It ends with its stdin.
 func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) error {
 	s := &stage.Stage{}
 	defer func() { _ = s.Close() }()
@@ -295,7 +295,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 		return fmt.Errorf("-serve %q: must be scheduler, backend or hop", what)
 	}
 
-	// The address goes out only when everything listens, so that its reader may connect at once.
+	// Print the address when everything listens, so that the parent may connect at once.
 	line, err := json.Marshal(hello{addr})
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 		return err
 	}
 
-	// It serves until whoever started it closes its input.
+	// Serve until the parent closes stdin.
 	_, err = io.Copy(io.Discard, in)
 	return err
 }

@@ -27,23 +27,22 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// ServeConfig says how the whole of "downbeat serve" is measured.
+// ServeConfig is the configuration of a measurement of the whole of "downbeat serve".
 type ServeConfig struct {
-	Command    []string // that starts it, without flags
+	Command    []string // command that starts it, without flags
 	Processors []int    // values of GOMAXPROCS, one process each
 	Requests   int      // of each run
 }
 
-// ServeRow is what callers of one process saw through one door. All latencies are from the moment at which a
-// request was to be sent.
+// ServeRow is the result of one process through one interface. All latencies count from the intended time of sending.
 type ServeRow struct {
 	Processors int
 	Door       string        // REST, gRPC, library
-	P50, P99   time.Duration // of a model of 20 µs that is asked 50 times a second
-	// Of a model with ℓ(b) = 5b + 10 ms and batches of 4 at most that is asked 80 times a second with a timeout of
-	// 40 ms: 60 % of what it can carry, so none need end without an output or late.
+	P50, P99   time.Duration // of a model of 20 µs at 50 requests/s
+	// Of a model with ℓ(b) = 5b + 10 ms and batches of at most 4, at 80 requests/s with a timeout of 40 ms. That is
+	// 60 % of its capacity, so no request need be late or without an output.
 	Sent, Dropped, Late int
-	LoadedP99           time.Duration // of those with an output
+	LoadedP99           time.Duration // of requests with an output
 }
 
 // A load is one run's model, its requests per second and their timeout; 0: the model's SLO.
@@ -60,13 +59,13 @@ var (
 
 const serveBytes = 64 // of an input
 
-// errDropped is a request that ended by its deadline without an output.
+// errDropped means that a request ended by its deadline without an output.
 var errDropped = errors.New("dropped")
 
-// door asks for one inference.
+// door sends one inference through one interface.
 type door func(ctx context.Context, l load) error
 
-// RunServe starts one process for each number of processors and measures each of its doors.
+// RunServe starts one process for each number of processors and measures each of its interfaces.
 func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 	dir, err := os.MkdirTemp("", "downbeat-overhead-")
 	if err != nil {
@@ -74,7 +73,7 @@ func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	// One model shows what the system adds, the other what it loses under load.
+	// One model shows the added latency, the other the losses under load.
 	for name, profile := range map[string][2]string{quick.model: {"0.01", "0.01"}, loaded.model: {"5", "10"}} {
 		if err := writeEmulated(dir, name, profile); err != nil {
 			return nil, err
@@ -103,7 +102,7 @@ parameters { key: "slo_ms" value { string_value: "80" } }`, serveBytes, outputBy
 	return os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644)
 }
 
-// measureProcess measures one process through its three doors.
+// measureProcess measures one process through its three interfaces.
 func (c ServeConfig) measureProcess(ctx context.Context, models string, processors int) (rows []ServeRow, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	addresses, ended, err := c.startServe(ctx, models, processors)
@@ -112,7 +111,7 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 		return nil, err
 	}
 
-	// The gateway's two doors and the library reach the same scheduler, so that only the doors differ.
+	// The gateway's two interfaces and the library reach the same scheduler, so only the interfaces differ.
 	library, err := frontend.Dial(ctx, frontend.Options{Scheduler: addresses["scheduler"]})
 	if err != nil {
 		return nil, err
@@ -124,7 +123,7 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 	}
 	defer conn.Close()
 
-	// Every request that is under way at once needs a connection: a new one for each would be measured, too.
+	// Keep enough connections for all requests under way: new connections would count in the latency.
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer client.CloseIdleConnections()
 
@@ -134,7 +133,7 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 	}{{"REST", restDoor(client, addresses["rest"])}, {"gRPC", grpcDoor(oip.NewGRPCInferenceServiceClient(conn))}, {"library", libraryDoor(library)}}
 	for _, d := range doors {
 		row := ServeRow{Processors: processors, Door: d.name, Sent: c.Requests}
-		for range 10 { // connections are made, models are warm
+		for range 10 { // open connections and warm the models
 			if err := d.ask(ctx, quick); err != nil && !errors.Is(err, errDropped) {
 				return nil, fmt.Errorf("%s: %w", d.name, err)
 			}
@@ -162,13 +161,13 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 	return rows, nil
 }
 
-// sendEvenly sends requests at a constant rate, whatever becomes of them. It returns what those with an output
-// took from the moment at which each was to be sent, and how many were dropped.
+// sendEvenly sends requests at a constant rate, regardless of their outcomes. It returns the latencies of those with
+// an output, from the intended time of sending, and the number of dropped ones.
 func sendEvenly(ctx context.Context, ask door, l load, requests int) (took []time.Duration, dropped int, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 
-	// The first request lies a little ahead, so that starting goroutines does not make it late.
+	// Start a little ahead, so that starting goroutines does not delay the first request.
 	began := time.Now().Add(50 * time.Millisecond)
 	for i := range requests {
 		due := began.Add(time.Duration(float64(i) / l.rate * float64(time.Second)))
@@ -198,14 +197,14 @@ func sendEvenly(ctx context.Context, ask door, l load, requests int) (took []tim
 	return took, dropped, err
 }
 
-// sleepUntil sleeps and spins the last of it: a timer of Go's is late by up to a millisecond.
+// sleepUntil sleeps and spins at the end: Go's timers are late by up to a millisecond.
 func sleepUntil(due time.Time) {
 	time.Sleep(time.Until(due) - time.Millisecond)
 	for time.Until(due) > 0 {
 	}
 }
 
-// startServe runs the process and returns where its doors are; ended is closed when it is gone.
+// startServe runs the process and returns the addresses of its interfaces; ended is closed when it has ended.
 func (c ServeConfig) startServe(ctx context.Context, models string, processors int) (addresses map[string]string, ended chan struct{}, err error) {
 	ended = make(chan struct{})
 	flags := []string{"-models", models, "-emulate", "1", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-listen", "127.0.0.1:0"}
@@ -243,10 +242,10 @@ func (c ServeConfig) startServe(ctx context.Context, models string, processors i
 
 var logged = regexp.MustCompile(`msg="(scheduler) listens" address=(\S+)|msg="gateway listens".* rest=(\S+) grpc=(\S+)`)
 
-// readAddresses reads the process's log up to the line that tells of the gateway, the last of its parts.
+// readAddresses reads the process's log up to the line of the gateway, which starts last.
 func readAddresses(log io.Reader) map[string]string {
 	found := map[string]string{}
-	// The kernel chooses the ports, so the log is the only place that names them.
+	// The kernel chooses the ports, so only the log names them.
 	for lines := bufio.NewScanner(log); found["rest"] == "" && lines.Scan(); {
 		if m := logged.FindStringSubmatch(lines.Text()); m != nil && m[1] != "" {
 			found["scheduler"] = m[2]
@@ -299,7 +298,7 @@ func grpcDoor(client oip.GRPCInferenceServiceClient) door {
 
 		_, err := client.ModelInfer(ctx, r)
 
-		// Deadlines that cannot be met, and those that were past before the scheduler was asked, have one code.
+		// One code covers deadlines that cannot be met and deadlines that passed before the scheduler was asked.
 		if status.Code(err) == codes.DeadlineExceeded {
 			return errDropped
 		}
