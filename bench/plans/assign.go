@@ -15,39 +15,39 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// AssignRow is one assignment problem and how one solver did on it.
+// AssignRow is the result of one solver on one assignment problem.
 type AssignRow struct {
 	Models          int     `json:"models"`
 	Parts           int     `json:"parts"`
 	Seed            uint64  `json:"seed"`
-	Drifted         bool    `json:"drifted"` // an epoch later, with 5 % of the load time allowed to move
+	Drifted         bool    `json:"drifted"` // the following epoch, with 5 % of the load time allowed to move
 	Solver          string  `json:"solver"`
 	Seconds         float64 `json:"seconds"`
 	ImbalanceDemand float64 `json:"imbalance_demand"`
 	ImbalanceMemory float64 `json:"imbalance_memory"`
 	Objective       float64 `json:"objective"` // the paper's ΔR/R̄ + ΔS/S̄
-	Bound           float64 `json:"bound"`     // HiGHS's: no assignment has a lower objective; 0: none known
+	Bound           float64 `json:"bound"`     // HiGHS's: no assignment has a lower objective; 0: unknown
 	Moved           int     `json:"moved"`
 	MovedShare      float64 `json:"moved_share"`
 	Feasible        bool    `json:"feasible"`
 }
 
-// AssignOptions choose what RunAssign runs.
+// AssignOptions are the options of RunAssign.
 type AssignOptions struct {
 	Sizes   [][2]int // models and parts
 	Seeds   int
 	Solvers []string // local, random, highs
 	Limit   time.Duration
-	Drift   bool // also the epoch after, for local and highs
+	Drift   bool // also plan the following epoch, for local and highs
 }
 
-// DefaultAssignOptions are the sizes that the figures and the project's targets name.
+// DefaultAssignOptions are the sizes of the figures and of the project's targets.
 func DefaultAssignOptions() AssignOptions {
 	return AssignOptions{Sizes: [][2]int{{12, 3}, {20, 3}, {60, 3}, {400, 4}, {800, 20}, {10000, 100}}, Seeds: 3,
 		Solvers: []string{"local", "random", "highs"}, Limit: 10 * time.Second, Drift: true}
 }
 
-// Validate reports what cannot be run.
+// Validate returns an error for invalid options.
 func (o *AssignOptions) Validate() error {
 	for _, s := range o.Solvers {
 		if s != "local" && s != "random" && s != "highs" {
@@ -65,11 +65,10 @@ func (o *AssignOptions) Validate() error {
 	return nil
 }
 
-// exactMost is the number of binaries beyond which HiGHS finds nothing within a minute.
+// exactMost is the number of binaries above which HiGHS finds nothing within a minute.
 const exactMost = 2000
 
-// RunAssign assigns drawn models to parts by each solver. Every assignment passes plan.CheckAssignment, or
-// the run fails.
+// RunAssign assigns random models to parts with each solver. It fails if an assignment violates plan.CheckAssignment.
 func RunAssign(ctx context.Context, o AssignOptions, progress func(AssignRow)) error {
 	for _, size := range o.Sizes {
 		for seed := range uint64(o.Seeds) {
@@ -105,7 +104,7 @@ func runSolvers(ctx context.Context, p plan.AssignmentProblem, row AssignRow, o 
 			return err
 		}
 
-		// A row is used again for the next solver, so everything in it is set anew.
+		// The row is reused for the next solver, so set every field again.
 		row.Feasible = home != nil
 		row.Bound = bound
 		row.ImbalanceDemand, row.ImbalanceMemory, row.Objective, row.Moved, row.MovedShare = 0, 0, 0, 0, 0
@@ -133,9 +132,9 @@ func solveBy(ctx context.Context, name string, p plan.AssignmentProblem, limit t
 	return home, s.Bound, err
 }
 
-// describeHomes fills in what homes amount to, from the homes alone, and holds them against the checker.
+// describeHomes computes the row's measures from the homes alone, and checks the homes.
 func (r *AssignRow) describeHomes(p plan.AssignmentProblem, home []int32) error {
-	// From the homes alone, so that every solver is measured by the same hand.
+	// Compute from the homes alone, so that every solver is measured in the same way.
 	demand, static := make([]float64, len(p.SubClusters)), make([]float64, len(p.SubClusters))
 	present, left := 0.0, 0.0
 	for i, s := range p.Services {
@@ -160,7 +159,7 @@ func (r *AssignRow) describeHomes(p plan.AssignmentProblem, home []int32) error 
 	return plan.CheckAssignment(p, plan.Assignment{Home: home, Moved: r.Moved, MovedShare: r.MovedShare, ImbalanceDemand: r.ImbalanceDemand, ImbalanceMemory: r.ImbalanceMemory})
 }
 
-// imbalance is (max − min)/average.
+// imbalance returns (max − min)/average.
 func imbalance(parts []float64) float64 {
 	least, most, sum := parts[0], parts[0], 0.0
 	for _, x := range parts {
@@ -172,8 +171,8 @@ func imbalance(parts []float64) float64 {
 	return (most - least) / sum * float64(len(parts))
 }
 
-// RandomAssignment is the paper's baseline (§A.2): random partitions until the time is up, the best
-// that meets all constraints; nil where none did.
+// RandomAssignment is the paper's baseline (§A.2): random partitions until the time is up. It returns the best one
+// that meets all constraints, or nil.
 func RandomAssignment(ctx context.Context, p plan.AssignmentProblem, limit time.Duration) []int32 {
 	rng := rand.New(rand.NewPCG(1, 1))
 	end := time.Now().Add(limit)
@@ -181,7 +180,7 @@ func RandomAssignment(ctx context.Context, p plan.AssignmentProblem, limit time.
 	bestObjective := 0.0
 	home := make([]int32, len(p.Services))
 
-	// The constraints are checked only for what would be the best so far: that is most of the time.
+	// Check the constraints only of a partition that would be the best so far: checking takes most of the time.
 	for ctx.Err() == nil && time.Now().Before(end) {
 		for i := range home {
 			home[i] = int32(rng.IntN(len(p.SubClusters)))
@@ -196,8 +195,7 @@ func RandomAssignment(ctx context.Context, p plan.AssignmentProblem, limit time.
 }
 
 func fitsMemory(p plan.AssignmentProblem, home []int32) bool {
-	// Static memory adds up; of dynamic memory a GPU holds the largest model's, since one batch runs at a
-	// time.
+	// Static memory adds up. Of dynamic memory, a GPU holds the largest model's, since one batch runs at a time.
 	static, dynamic := make([]int64, len(p.SubClusters)), make([]int64, len(p.SubClusters))
 	for i, s := range p.Services {
 		static[home[i]] += s.Static
@@ -211,7 +209,7 @@ func fitsMemory(p plan.AssignmentProblem, home []int32) bool {
 	return true
 }
 
-// WriteAssignTable writes rows for people.
+// WriteAssignTable prints rows for people.
 func WriteAssignTable(w io.Writer, rows []AssignRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "models\tparts\tseed\tepoch\tsolver\tseconds\timbalance of demand\tof memory\tobjective\tbound\tmoved\tshare\t")
@@ -230,7 +228,7 @@ func WriteAssignTable(w io.Writer, rows []AssignRow) error {
 	return t.Flush()
 }
 
-// WriteAssignJSON writes one object per line and row.
+// WriteAssignJSON writes each row as one object per line.
 func WriteAssignJSON(w io.Writer, rows []AssignRow) error {
 	e := json.NewEncoder(w)
 	for _, r := range rows {
@@ -241,7 +239,7 @@ func WriteAssignJSON(w io.Writer, rows []AssignRow) error {
 	return nil
 }
 
-// ParseSizes reads sizes such as "800x20,400x4".
+// ParseSizes parses sizes such as "800x20,400x4".
 func ParseSizes(text string) ([][2]int, error) {
 	var out [][2]int
 	for part := range strings.SplitSeq(text, ",") {

@@ -10,10 +10,10 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// ExactAssignment solves Symphony's appendix A.1 as printed, with demand in place of rate: minimise
-// ΔR/R̄ + ΔS/S̄ over x_ij ∈ {0, 1}. Sub-clusters must be equal; the first service is in the first
-// of them, or in its home, which takes away one symmetry. hint, a home per service, may be nil.
-// The solution's values are homes; its objective and bound are of the paper's sum.
+// ExactAssignment solves Symphony's appendix A.1 as printed, with demand instead of rate: minimise ΔR/R̄ + ΔS/S̄ over
+// x_ij ∈ {0, 1}. Sub-clusters must be equal. The first service is fixed to the first sub-cluster, or to its home,
+// which removes one symmetry. hint, a home per service, may be nil. The solution's values are homes; its objective
+// and bound are of the paper's sum.
 func ExactAssignment(ctx context.Context, p plan.AssignmentProblem, hint []int32, limit time.Duration) (home []int32, s solver.Solution, err error) {
 	n, parts := len(p.Services), len(p.SubClusters)
 	for j, c := range p.SubClusters {
@@ -49,8 +49,8 @@ func ExactAssignment(ctx context.Context, p plan.AssignmentProblem, hint []int32
 // assignmentRows are the rows of one sub-cluster: the deviations, from either side, and the limits.
 type assignmentRows struct{ demandOver, demandUnder, staticOver, staticUnder, memory, rate int }
 
-// assignmentProgram is the printed program: columns ΔR, ΔS, the largest dynamic memory of each
-// sub-cluster, and from first on x_ij by rows.
+// assignmentProgram is the printed program. Its columns are ΔR, ΔS, the largest dynamic memory of each sub-cluster,
+// and from first on x_ij by rows.
 type assignmentProgram struct {
 	solver.Problem
 	of                     []assignmentRows
@@ -68,7 +68,7 @@ func printedProgram(p *plan.AssignmentProblem, symmetric bool) *assignmentProgra
 		m.meanStatic += float64(v.Static) / float64(parts)
 	}
 
-	// An absolute deviation is two rows: the sub-cluster may lie above the mean, or below it.
+	// An absolute deviation needs two rows: the sub-cluster may be above or below the mean.
 	for j, c := range p.SubClusters {
 		m.of[j] = assignmentRows{m.AddRow(-solver.Inf, 1), m.AddRow(1, solver.Inf), m.AddRow(-solver.Inf, 1), m.AddRow(1, solver.Inf),
 			m.AddRow(-solver.Inf, float64(c.Memory)/m.meanStatic), -1}
@@ -77,7 +77,7 @@ func printedProgram(p *plan.AssignmentProblem, symmetric bool) *assignmentProgra
 		}
 	}
 
-	// Columns refer to rows that are there, so the rows of all x_ij come first.
+	// Columns refer to existing rows, so add the rows of all x_ij first.
 	m.addDeviations(len(p.Services))
 
 	moves := addMoveRow(&m.Problem, p)
@@ -90,8 +90,7 @@ func printedProgram(p *plan.AssignmentProblem, symmetric bool) *assignmentProgra
 				terms = append(terms, solver.Term{Row: moves, Value: v.Load.Seconds()})
 			}
 
-			// Equal sub-clusters can change names: the first service's place is fixed, which halves the search
-			// and more.
+			// Equal sub-clusters are interchangeable: fixing the first service's place halves the search, or more.
 			upper := 1.0
 			if i == 0 && v.Home == plan.Nowhere && j > 0 && !symmetric {
 				upper = 0
@@ -112,8 +111,7 @@ func (m *assignmentProgram) addDeviations(services int) {
 	m.AddColumn(1, 0, solver.Inf, false, demand...)
 	m.AddColumn(1, 0, solver.Inf, false, static...)
 
-	// The largest dynamic memory of a sub-cluster is a column of its own, which each x_ij pushes up through a
-	// row.
+	// The largest dynamic memory of a sub-cluster is a column, which each x_ij bounds from below through a row.
 	m.dynamic = make([][]int, services)
 	for i := range m.dynamic {
 		for range m.of {
@@ -129,10 +127,10 @@ func (m *assignmentProgram) addDeviations(services int) {
 	}
 }
 
-// terms are the coefficients of x_ij.
+// terms returns the coefficients of x_ij.
 func (m *assignmentProgram) terms(i, j int, v *plan.Service) []solver.Term {
 	r := m.of[j]
-	// Coefficients are scaled by the means, so that the solver's tolerances mean the same in every row.
+	// Scale coefficients by the means, so that the solver's tolerances mean the same in every row.
 	demand, static := v.Demand/m.meanDemand, float64(v.Static)/m.meanStatic
 	terms := []solver.Term{{Row: r.demandOver, Value: demand}, {Row: r.demandUnder, Value: demand},
 		{Row: r.staticOver, Value: static}, {Row: r.staticUnder, Value: static},
@@ -143,7 +141,7 @@ func (m *assignmentProgram) terms(i, j int, v *plan.Service) []solver.Term {
 	return terms
 }
 
-// addMoveRow adds the disruption bound (equation 11), where anybody has a home.
+// addMoveRow adds the bound on disruption (equation 11) if any service has a home.
 func addMoveRow(m *solver.Problem, p *plan.AssignmentProblem) int {
 	present := 0.0
 	for _, v := range p.Services {
@@ -157,7 +155,7 @@ func addMoveRow(m *solver.Problem, p *plan.AssignmentProblem) int {
 	return m.AddRow(-solver.Inf, present*p.MoveShare)
 }
 
-// hintOf is the point of the program that an assignment is.
+// hintOf converts an assignment to a point of the program.
 func hintOf(p *plan.AssignmentProblem, home []int32, columns, first int, meanStatic float64) []float64 {
 	parts := len(p.SubClusters)
 	x := make([]float64, columns)

@@ -8,10 +8,10 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// MarketInstance draws families of variants on kinds of GPUs: a variant costs 1.2 to 2.7 times the one
-// before and is a random part of the way to an accuracy of 0.98 better; kinds differ in speed by up to
-// five times, each variant by ±20 % beside that. Together the kinds carry load of what everybody's best would
-// take on the first kind, in random shares.
+// MarketInstance draws families of variants on kinds of GPUs. A variant costs 1.2 to 2.7 times the previous one and
+// covers a random part of the remaining distance to an accuracy of 0.98. Kinds differ in speed by up to five times,
+// and each variant by ±20 % in addition. Together, the kinds sustain load times the demand of all families' best
+// variants on the first kind, divided at random.
 func MarketInstance(families, variants, kinds int, load float64, seed uint64) *plan.Market {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	m := &plan.Market{Value: plan.DefaultValue}
@@ -26,7 +26,7 @@ func MarketInstance(families, variants, kinds int, load float64, seed uint64) *p
 		b := plan.Bidder{Rate: 200 * rng.ExpFloat64()}
 		cost, accuracy := 0.0005+0.002*rng.Float64(), 0.4+0.3*rng.Float64()
 
-		// A better variant costs more, by some random factor; accuracies crowd towards the top as they do in zoos.
+		// A better variant costs more, by a random factor; accuracies crowd towards the top, as in zoos.
 		for range variants {
 			for k := range kinds {
 				b.Offers = append(b.Offers, plan.Offer{Kind: int32(k), Accuracy: accuracy, Cost: cost / speed[k] * (0.8 + 0.4*rng.Float64())})
@@ -45,7 +45,7 @@ func MarketInstance(families, variants, kinds int, load float64, seed uint64) *p
 	return m
 }
 
-// ExactMarket solves a market's linear program by HiGHS: the largest Σ rate·share·(ω + accuracy).
+// ExactMarket solves a market's linear program with HiGHS: the largest Σ rate·share·(ω + accuracy).
 func ExactMarket(ctx context.Context, m *plan.Market) (solver.Solution, error) {
 	var p solver.Problem
 	kinds := make([]int, len(m.Capacity))
@@ -53,7 +53,7 @@ func ExactMarket(ctx context.Context, m *plan.Market) (solver.Solution, error) {
 		kinds[k] = p.AddRow(-solver.Inf, c)
 	}
 	for _, b := range m.Bidders {
-		// A bidder's shares add up to one at most: what nobody serves is turned away.
+		// A bidder's shares sum to at most one: the rest of its requests is not served.
 		all := p.AddRow(-solver.Inf, 1)
 		for _, o := range b.Offers {
 			if o.Accuracy >= b.Floor {
