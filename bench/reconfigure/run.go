@@ -12,16 +12,16 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Options of the runs.
+// Options are the options of the runs.
 type Options struct {
-	Load     float64       // offered, as a share of what the GPUs do in full batches
+	Load     float64       // offered, as a share of the GPUs' capacity in full batches
 	GPUs     int           // of each sub-cluster
 	Clusters int           // sub-clusters
 	Models   int           // a multiple of Clusters
-	Share    float64       // of the models, that move in one plan
-	Moves    int           // of one model, a plan each
+	Share    float64       // share of the models that one plan moves
+	Moves    int           // moves of one model, each in a plan of its own
 	LoadTime time.Duration // of a model on one GPU, before its warm-up
-	Span     time.Duration // of a run; that of the moves of one model is as long as they take
+	Span     time.Duration // of a run; the moves of one model take as long as they need
 	Seed     uint64
 }
 
@@ -30,10 +30,10 @@ func DefaultOptions() Options {
 	return Options{Load: 0.8, GPUs: 8, Clusters: 4, Models: 80, Share: 0.05, Moves: 100, LoadTime: time.Second, Span: 2 * time.Minute, Seed: 1}
 }
 
-// Validate reports an option that is out of its range.
+// Validate returns an error for an option out of range.
 func (o Options) Validate() error {
 	switch {
-	// A share that is no number is out of any range, so that it is asked the other way round.
+	// The condition is also true for NaN.
 	case !(o.Load > 0 && o.Load <= 1.5):
 		return fmt.Errorf("load %v: want more than 0, at most 1.5", o.Load)
 	case o.GPUs < 2 || o.GPUs > 256 || o.GPUs%2 != 0:
@@ -54,18 +54,18 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Row is what one way of moving models did. Bad requests are those without an answer in time, of all in the run.
+// Row is the result of one way of moving models. Bad requests are those without an answer in time.
 type Row struct {
 	Scenario       string  `json:"scenario"`
-	Moved          int     `json:"moved"`          // models, each time counted
-	LoadShare      float64 `json:"load_share"`     // offered, as a share of what the GPUs do in full batches
-	BadPctBefore   float64 `json:"bad_pct_before"` // the same arrivals, and nothing moves
+	Moved          int     `json:"moved"`          // moves of models
+	LoadShare      float64 `json:"load_share"`     // offered, as a share of the GPUs' capacity in full batches
+	BadPctBefore   float64 `json:"bad_pct_before"` // with the same arrivals and no moves
 	BadPctDuring   float64 `json:"bad_pct_during"`
 	MemoryExceeded int     `json:"memory_exceeded"` // loads that found no room
 	Steps          int     `json:"steps"`
 	GivenBack      int     `json:"given_back"` // requests whose model was no longer loaded
 	Nowhere        int     `json:"nowhere"`    // models that no GPU offers at the end
-	Misplaced      int     `json:"misplaced"`  // models that are not where the last plan wants them
+	Misplaced      int     `json:"misplaced"`  // models that are not where the last plan puts them
 	Kills          int     `json:"kills"`      // of the scheduler, within a plan
 	Requests       int     `json:"requests"`
 	GPUs           int     `json:"gpus"`
@@ -74,10 +74,10 @@ type Row struct {
 	Seed           uint64  `json:"seed"`
 }
 
-// Scenarios are the names that Run knows.
+// Scenarios returns the names that Run accepts.
 func Scenarios() []string { return []string{"share", "again", "killed"} }
 
-// Run moves models in some ways, and tells of each row as it is found.
+// Run runs scenarios, and calls progress with each row.
 func Run(ctx context.Context, o Options, scenarios []string, progress func(Row)) ([]Row, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -101,34 +101,34 @@ func Run(ctx context.Context, o Options, scenarios []string, progress func(Row))
 	return rows, nil
 }
 
-// world is the cluster of the runs: two backends in each sub-cluster, exact GPUs, a network as within a rack.
+// world returns the cluster of the runs: two backends per sub-cluster, exact GPUs, the network of a rack.
 func (o Options) world() sim.Options {
 	return sim.Options{Seed: o.Seed, Backends: 2 * o.Clusters, GPUs: o.GPUs / 2, Clusters: o.Clusters, Models: o.Models, Frontends: 2, Requests: 1,
 		Span: sim.Duration(o.Span), Load: o.Load, LoadTime: sim.Duration(o.LoadTime), Eager: true, LiveMax: 1 << 15,
 		Delay: 20e3, Vary: 20e3, Ctrl: 40e3, Data: 1e3, Prompt: 0.3}
 }
 
-// runShare moves a share of the models by one plan.
+// runShare moves a share of the models in one plan.
 func runShare(ctx context.Context, o Options) (Row, error) {
 	w := o.world()
 	w.Moved = max(1, int(o.Share*float64(o.Models)+0.5))
 	return compareRuns(ctx, w)
 }
 
-// runAgain moves one model again and again. It takes two sub-clusters, and models that load in a tenth of the time, or
-// it would take an hour of virtual time.
+// runAgain moves one model repeatedly. It uses two sub-clusters, and models that load in a tenth of the time, to
+// avoid an hour of virtual time.
 func runAgain(ctx context.Context, o Options) (Row, error) {
 	o.Models, o.Clusters, o.LoadTime = 2*o.Models/o.Clusters, 2, o.LoadTime/10
 	w := o.world()
 	w.Again = o.Moves
 
-	// Each GPU loads and warms up in turn: 16 batches of 4 to 25 ms each, and a look at whether the plan has ended.
+	// Each GPU loads and warms up in turn: 16 batches of 4 to 25 ms each, plus a check of whether the plan has ended.
 	each := time.Duration(o.GPUs) * (o.LoadTime + 400*time.Millisecond)
 	w.Span = sim.Duration(time.Duration(o.Moves) * each * 3 / 2)
 	return compareRuns(ctx, w)
 }
 
-// compareRuns runs a world twice with the same arrivals: nothing moves, and models do.
+// compareRuns runs a world twice with the same arrivals, without and with moves.
 func compareRuns(ctx context.Context, w sim.Options) (Row, error) {
 	still := w
 	still.MoveAt = 2 * w.Span
@@ -149,17 +149,18 @@ func compareRuns(ctx context.Context, w sim.Options) (Row, error) {
 	return row, nil
 }
 
-// killedSteps is how many placements two models' plan orders in the smallest world, and the fences before it.
+// killedSteps is the number of placements that a plan for two models orders in the smallest world, including the
+// preceding fences.
 const killedSteps = 20
 
-// runKilled has the scheduler die at each step of a plan, twice: its successor applies the plan again, or puts back what
-// was there.
+// runKilled kills the scheduler at each step of a plan, twice: its successor applies the plan again, or puts back the
+// previous placement.
 func runKilled(ctx context.Context, o Options) (Row, error) {
 	o.Clusters, o.GPUs, o.Models, o.Load, o.LoadTime, o.Span = 2, 4, 8, 0.04, 100*time.Millisecond, 30*time.Second
 	var sum Row
 	for step := 1; step <= killedSteps; step++ {
 		for _, undo := range []bool{false, true} {
-			// Each death is in a world of its own, so that no plan stands on what the one before left.
+			// Use a new world for each death, so that no plan depends on an earlier one.
 			w := o.world()
 			w.Seed, w.Moved, w.Schedulers, w.KillAt, w.Undo = o.Seed+uint64(step), 2, 2, step, undo
 			r, err := sim.Run(w)
@@ -176,7 +177,7 @@ func runKilled(ctx context.Context, o Options) (Row, error) {
 	return sum, nil
 }
 
-// badPct is how many percent of the calls had no answer in time.
+// badPct returns the percentage of calls without an answer in time.
 func badPct(r *sim.Report) float64 { return 100 * float64(r.Calls-r.Good) / float64(max(1, r.Calls)) }
 
 func rowOf(w sim.Options, r *sim.Report) Row {
@@ -185,7 +186,7 @@ func rowOf(w sim.Options, r *sim.Report) Row {
 		Kills: m.Kills, Requests: r.Calls, GPUs: w.Backends * w.GPUs, Models: w.Models, SpanS: time.Duration(w.Span).Seconds()}
 }
 
-// WriteTable writes rows for people.
+// WriteTable prints rows for people.
 func WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "SCENARIO\tGPUS\tMODELS\tMOVED\tSTEPS\tREQUESTS\tBAD BEFORE\tBAD DURING\tMEMORY EXCEEDED\tNOWHERE\tMISPLACED\tKILLS")
