@@ -8,28 +8,28 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// gpuState is where a GPU of the cluster is between being bought and being given back.
+// gpuState is the state of a GPU of the cluster between order and return.
 type gpuState uint8
 
 const (
 	absent gpuState = iota
 	starting
 	serving
-	draining // gets no more batches and ends those that it has
+	draining // gets no more batches and ends its present ones
 )
 
 // never is later than any run.
 const never = sched.Never
 
-// cluster is a sim.Server: the scheduler that serves, over GPUs that an autoscaler orders and gives back once a second.
+// cluster is a sim.Server: the serving scheduler on GPUs that an autoscaler orders and returns once a second.
 type cluster struct {
 	*sim.Downbeat
 	w     *sim.World
 	rule  Rule
-	start time.Duration // how long a GPU takes from its order to its first batch
+	start time.Duration // time from a GPU's order to its first batch
 
 	state   []gpuState
-	readyAt []sched.Time // of a GPU that starts
+	readyAt []sched.Time // of a starting GPU
 	ordered int          // GPUs that start or serve
 	tick    sched.Time
 
@@ -40,18 +40,18 @@ type cluster struct {
 
 // Sample is a second of a run.
 type Sample struct {
-	Serving, Ordered int // GPUs that serve; those and the ones that start
+	Serving, Ordered int // GPUs that serve; GPUs that serve or start
 	Held             int // GPUs that cost something: ordered ones, and those that end their last batch
-	Wanted           int // what the rule advised
+	Wanted           int // the rule's advice
 	Demand           float64
-	Requests, Bad    int // that ended in this second
+	Requests, Bad    int // ended in this second
 }
 
 func newScalingCluster(w *sim.World, rule Rule, start time.Duration, first int) *cluster {
 	c := &cluster{Downbeat: sim.NewDownbeat(w), w: w, rule: rule, start: start, state: make([]gpuState, w.GPUs), readyAt: make([]sched.Time, w.GPUs),
 		tick: sched.Time(time.Second)}
 
-	// A Downbeat begins with every GPU of the world; those that are not bought yet leave it before the run.
+	// A Downbeat begins with every GPU of the world; GPUs that are not ordered leave it before the run.
 	for g := range w.GPUs {
 		if g < first {
 			c.state[g] = serving
@@ -87,7 +87,7 @@ func (c *cluster) NextWake() sim.Time {
 	return at
 }
 
-// Wake implements sim.Server. GPUs join and leave before the scheduler acts, so that it acts on what there is.
+// Wake implements sim.Server. GPUs join and leave before the scheduler acts, so that it uses the present GPUs.
 func (c *cluster) Wake(now sim.Time) {
 	for g, s := range c.state {
 		switch {
@@ -113,9 +113,9 @@ func (c *cluster) join(now sim.Time, g int) {
 	c.state[g] = serving
 }
 
-// observe lets the rule see the second that has passed, and obeys it.
+// observe passes the previous second to the rule and follows its advice.
 func (c *cluster) observe(now sim.Time) {
-	// The tick closes the second before it.
+	// The tick ends the previous second.
 	second := int(time.Duration(now)/time.Second) - 1
 	s := Sample{Demand: c.Scheduler().Load(0).Demand, Ordered: c.ordered}
 	if second < len(c.requests) {
@@ -139,9 +139,9 @@ func (c *cluster) observe(now sim.Time) {
 	c.obey(now, min(max(1, s.Wanted), c.w.GPUs))
 }
 
-// obey orders GPUs or gives them back until so many are ordered.
+// obey orders or returns GPUs until wanted GPUs are ordered.
 func (c *cluster) obey(now sim.Time, wanted int) {
-	// A GPU that drains is the cheapest to have again; then the lowest numbers.
+	// Take draining GPUs first, which are the cheapest to get back; then the lowest numbers.
 	for _, from := range []gpuState{draining, absent} {
 		for g := 0; g < len(c.state) && c.ordered < wanted; g++ {
 			switch {
@@ -159,7 +159,7 @@ func (c *cluster) obey(now sim.Time, wanted int) {
 		}
 	}
 
-	// What starts has nothing to finish; then the highest numbers (plan.Drain).
+	// Return starting GPUs first, which have nothing to finish; then the highest numbers (plan.Drain).
 	for _, from := range []gpuState{starting, serving} {
 		for g := len(c.state) - 1; g >= 0 && c.ordered > wanted; g-- {
 			if c.state[g] != from {

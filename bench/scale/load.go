@@ -1,5 +1,5 @@
-// Package scale runs clusters that grow and shrink with a changing load, in virtual time: the scheduler that serves, an
-// autoscaler that watches it, and GPUs that obey after a while (Symphony §4.4 and figure 14).
+// Package scale runs clusters that grow and shrink with a changing load, in virtual time: the serving scheduler, an
+// autoscaler that observes it, and GPUs that start after a delay (Symphony §4.4 and figure 14).
 package scale
 
 import (
@@ -15,8 +15,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// Workload is models whose rates change: each has a daily wave of its own phase, pressed into the span, and now and
-// then twice its rate for some minutes. The paper's rates come from 150 hours of videos that are not public.
+// Workload is models with changing rates: each has a daily wave with its own phase, compressed into the span, and
+// occasionally twice its rate for some minutes. The paper's rates come from 150 hours of videos that are not public.
 type Workload struct {
 	Models   []profile.Entry
 	Span     time.Duration
@@ -35,7 +35,7 @@ type burst struct{ begin, end, factor float64 }
 
 const burstEdge = 10 // seconds
 
-// NewWorkload draws the rates of models whose mean demand together is about a share of gpus.
+// NewWorkload draws the rates of models whose mean total demand is about a share of gpus.
 func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Duration, seed uint64) (*Workload, error) {
 	if len(models) == 0 || gpus < 1 || !(share > 0 && share <= 1) || span < time.Minute || span > 6*time.Hour {
 		return nil, fmt.Errorf("%d models, %d GPUs, share %v, span %v: want some models and GPUs, a share up to 1, a span of 1m to 6h", len(models), gpus, share, span)
@@ -51,8 +51,8 @@ func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Dura
 		w.profiles = append(w.profiles, p)
 	}
 
-	// Equal rates; their level is set by the demand that they come to.
-	// Batches grow with the rate, so a request's cost falls: three rounds settle the two on each other.
+	// All rates are equal; the demand determines their level. Batches grow with the rate, so a request's cost falls:
+	// three rounds converge.
 	each := 1.0
 	for range 3 {
 		demand := 0.0
@@ -77,7 +77,7 @@ func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Dura
 	return w, nil
 }
 
-// Spread takes n entries from all over a zoo, so that they differ in how they batch and in their SLOs.
+// Spread takes n entries from the whole zoo, with different batching and SLOs.
 func Spread(zoo []profile.Entry, n int) []profile.Entry {
 	var out []profile.Entry
 	for i := range n {
@@ -86,41 +86,42 @@ func Spread(zoo []profile.Entry, n int) []profile.Entry {
 	return out
 }
 
-// Rate is a model's rate at a moment, in requests/s.
+// Rate returns a model's rate at a time, in requests/s.
 func (w *Workload) Rate(model int, at time.Duration) float64 {
 	v, t := &w.waves[model], at.Seconds()
 
 	rate := v.mean * (1 + v.depth*math.Sin(2*math.Pi*(v.phase+v.turns*t/w.Span.Seconds())))
 	for _, b := range v.bursts {
-		// How far into its plateau the burst is, from either side.
+		// Distance from the nearer end of the burst, for its edges.
 		in := min(t-b.begin, b.end-t) / burstEdge
 		rate *= 1 + (b.factor-1)*min(1, max(0, in))
 	}
 	return rate
 }
 
-// Demand is the GPUs that the rates at a moment need at u* = 1.
+// Demand returns the GPUs that the rates at a time need at u* = 1.
 func (w *Workload) Demand(at time.Duration) float64 {
 	sum := 0.0
 	for m, e := range w.Models {
 		rate := w.Rate(m, at)
 		c, _, err := plan.Cost(w.profiles[m], e.SLO, rate)
 		if err != nil {
-			panic(err) // NewWorkload has asked for it
+			panic(err) // NewWorkload has computed it before
 		}
 		sum += rate * c
 	}
 	return sum
 }
 
-// Arrivals draws the requests: for each model a renewal process with those gaps whose rate changes every tenth of a second.
+// Arrivals draws the requests: for each model a renewal process with these gaps whose rate changes every tenth of a
+// second.
 func (w *Workload) Arrivals(gaps arrivals.Gaps, seed uint64) []arrivals.Arrival {
 	const step = 100 * time.Millisecond
 	var out []arrivals.Arrival
 	for m := range w.Models {
 		rng := rand.New(rand.NewPCG(seed, uint64(1000+m)))
 
-		// A request comes whenever the expectation has grown by a gap.
+		// A request arrives whenever the expectation has grown by a gap.
 		left := gaps.Draw(rng)
 		for at := time.Duration(0); at < w.Span; at += step {
 			rate := w.Rate(m, at)
@@ -137,16 +138,16 @@ func (w *Workload) Arrivals(gaps arrivals.Gaps, seed uint64) []arrivals.Arrival 
 		}
 	}
 
-	// Models were drawn one after the other; the simulator wants the order of time.
+	// Models were drawn one after another; the simulator needs the order of time.
 	sort.Slice(out, func(i, j int) bool { return out[i].At < out[j].At })
 	return out
 }
 
-// Clairvoyant returns by second the fewest GPUs that carry the rates of that second and of those until the next
-// change can be made, as somebody knows who is told the rates and has GPUs at once.
+// Clairvoyant returns, by second, the fewest GPUs that sustain the rates of that second and of those until the next
+// possible change: the optimum with known rates and GPUs without delay.
 func (w *Workload) Clairvoyant(targets plan.Targets, period time.Duration) []int {
 	seconds := int(w.Span / time.Second)
-	// The demand reaches one period beyond the span: the last seconds look ahead, too.
+	// The demand extends one period beyond the span: the last seconds look ahead, too.
 	demand := make([]float64, seconds+int(period/time.Second)+1)
 	for s := range demand {
 		demand[s] = w.Demand(min(time.Duration(s)*time.Second, w.Span))

@@ -10,19 +10,19 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// Seen is what a rule sees of a second.
+// Seen is a rule's input about a second.
 type Seen struct {
 	plan.Load
-	Busy time.Duration // GPU time that batches of this second took
+	Busy time.Duration // GPU time of this second's batches
 }
 
 // Rule advises a number of GPUs, once a second.
 type Rule func(now time.Duration, seen Seen) int
 
-// Autoscaler makes a Rule for a run.
+// Autoscaler creates a Rule for a run.
 type Autoscaler struct {
 	Name string
-	// Instant is somebody whose GPUs start at once, and who need not be obeyed late.
+	// Instant means that GPUs start at once.
 	Instant bool
 	New     func(w *Workload, o Options) Rule
 }
@@ -44,7 +44,7 @@ var Autoscalers = []Autoscaler{
 	}},
 }
 
-// Select returns the autoscalers that a comma-separated list names, or all.
+// Select returns the autoscalers in a comma-separated list, or all.
 func Select(list string) ([]Autoscaler, error) {
 	var out []Autoscaler
 	for name := range strings.SplitSeq(list, ",") {
@@ -61,7 +61,7 @@ func Select(list string) ([]Autoscaler, error) {
 	return out, nil
 }
 
-// newScaler is the Scaler that serves.
+// newScaler is the serving Scaler.
 func newScaler(_ *Workload, o Options) Rule {
 	s := plan.NewScaler()
 	s.Most, s.Start = o.GPUs, o.Start
@@ -84,7 +84,7 @@ func newPaper(*Workload, Options) Rule {
 	return func(now time.Duration, seen Seen) int {
 		requests, bad, gpus, busy, seconds = requests+seen.Requests, bad+seen.Bad, gpus+seen.GPUs, busy+seen.Busy, seconds+1
 
-		// Until the first period has passed the rule keeps what it found.
+		// Until the first period has passed, the rule keeps the initial number.
 		if wanted == 0 {
 			wanted = seen.Ordered
 		}
@@ -99,7 +99,7 @@ func newPaper(*Workload, Options) Rule {
 	}
 }
 
-// newClairvoyant has what the rates of this second and the next need.
+// newClairvoyant returns the need of the rates of this second and the next.
 func newClairvoyant(w *Workload, _ Options) Rule {
 	needed := w.Clairvoyant(plan.DefaultTargets(), time.Second)
 	return func(now time.Duration, _ Seen) int { return needed[min(int(now/time.Second), len(needed)-1)] }

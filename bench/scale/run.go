@@ -13,10 +13,10 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Options of a run.
+// Options are the options of a run.
 type Options struct {
-	GPUs   int           // that the cluster may have
-	Models int           // of different batching, from all over the 1080 Ti zoo
+	GPUs   int           // most GPUs of the cluster
+	Models int           // of different batching, from the whole 1080 Ti zoo
 	Share  float64       // of the GPUs that the rates need on average
 	Span   time.Duration // of the load
 	Start  time.Duration // from a GPU's order to its first batch
@@ -29,7 +29,7 @@ func DefaultOptions() Options {
 	return Options{GPUs: 512, Models: 24, Share: 0.4, Span: 30 * time.Minute, Start: 20 * time.Second, Gamma: 1, Seed: 1}
 }
 
-// Validate reports an option that is out of its range.
+// Validate returns an error for an option out of range.
 func (o Options) Validate() error {
 	switch {
 	case o.GPUs < 1 || o.GPUs > 10_000:
@@ -48,13 +48,13 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Row is what an autoscaler reached. GPU-seconds are of GPUs that were ordered or ended their last batch.
+// Row is the result of an autoscaler. GPU-seconds count GPUs that were ordered or ended their last batch.
 type Row struct {
 	Policy      string  `json:"policy"`
 	GPUSeconds  float64 `json:"gpu_seconds"`
-	Clairvoyant float64 `json:"clairvoyant"` // GPU-seconds of who knows the rates and has GPUs at once
+	Clairvoyant float64 `json:"clairvoyant"` // GPU-seconds with known rates and GPUs without delay
 	Ratio       float64 `json:"ratio"`
-	BadPctMax   float64 `json:"bad_pct_max"` // of windows of 10 s in which the GPUs that served were enough
+	BadPctMax   float64 `json:"bad_pct_max"` // of windows of 10 s with enough serving GPUs
 	BadPct      float64 `json:"bad_pct"`     // of all requests
 	Windows     int     `json:"windows"`
 	Short       int     `json:"windows_short"` // windows with fewer GPUs than the rates needed
@@ -70,10 +70,10 @@ type Row struct {
 	Samples []Sample `json:"-"`
 }
 
-// windowSeconds is how long a share of bad requests is taken over.
+// windowSeconds is the window over which a share of bad requests is computed.
 const windowSeconds = 10
 
-// Run lets each autoscaler follow the same load and tells of each row as it is found.
+// Run lets each autoscaler follow the same load and calls progress with each row.
 func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) (*Workload, []Row, error) {
 	if err := o.Validate(); err != nil {
 		return nil, nil, err
@@ -100,8 +100,7 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 			start = 0
 		}
 
-		// Every policy begins with the GPUs that the first second needs, so that none pays for a start of its
-		// own.
+		// Every policy begins with the GPUs that the first second needs, so that none pays for its own start.
 		c := newScalingCluster(world, a.New(w, o), start, min(o.GPUs, max(1, needed[0])))
 		world.Ended = c.countEnded
 		world.Run(c)
@@ -114,7 +113,7 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 	return w, rows, nil
 }
 
-// sum adds up the samples. needed is by second what the rates need.
+// sum sums the samples. needed is the rates' need by second.
 func (r *Row) sum(w *Workload, needed []int) {
 	for _, n := range w.Clairvoyant(plan.DefaultTargets(), time.Second) {
 		r.Clairvoyant += float64(n)
@@ -140,8 +139,7 @@ func (r *Row) sum(w *Workload, needed []int) {
 
 		r.Windows++
 
-		// A window with too few GPUs for the rates says nothing of the scheduler: it counts as short, not as
-		// bad.
+		// A window with too few GPUs for the rates does not judge the scheduler: count it as short, not as bad.
 		if !enough {
 			r.Short++
 		} else {
