@@ -1,6 +1,6 @@
-// Package sizing answers how many GPUs of which kind some models need at some rates: it runs the scheduler that serves
-// in virtual time, over profiles that were measured or published, on more and more GPUs until the service is good
-// enough. plan.Size says where to begin; it knows of one model at a time and of even arrivals.
+// Package sizing computes the number and kind of GPUs that models need at given rates. It runs the serving scheduler
+// in virtual time, with measured or published profiles, on more and more GPUs until the service is good enough.
+// plan.Size gives the starting point; it considers one model at a time and uniform arrivals.
 package sizing
 
 import (
@@ -18,12 +18,12 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Service is what is asked for: a model, or a family of which any variant may answer.
+// Service is a request for capacity: a model, or a family of which any variant may answer.
 type Service struct {
 	Name     string
 	Rate     float64 // requests/s
 	SLO      time.Duration
-	Variants []Variant // one, named as the service, of a model by itself
+	Variants []Variant // for a single model: one, named as the service
 }
 
 // Variant is a model that answers a service.
@@ -36,10 +36,10 @@ type Variant struct {
 type Kind struct {
 	Name     string
 	Profiles map[string]*profile.Profile
-	Price    float64 // of a GPU and hour; 0: not known
+	Price    float64 // per GPU and hour; 0: unknown
 }
 
-// Options say what is good enough, and how long is simulated.
+// Options define a sufficient service, and the simulated time.
 type Options struct {
 	BadMax      float64 // share of each service's requests
 	AccuracyMin float64 // mean over each service's answers; 0: any
@@ -58,7 +58,7 @@ func DefaultOptions() Options {
 // requestsMax bounds the requests of one seed: 16 bytes each, and about a second of computing for some millions.
 const requestsMax = 20_000_000
 
-// Validate reports what cannot be run, by its field.
+// Validate returns an error that names an invalid field.
 func (o Options) Validate() error {
 	switch {
 	case !(o.BadMax > 0 && o.BadMax < 1):
@@ -77,7 +77,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Point is a number of GPUs and what they reach.
+// Point is the result of a number of GPUs.
 type Point struct {
 	GPUs     int
 	Bad      float64 // share of the worst service's requests
@@ -88,26 +88,26 @@ type Point struct {
 	Batch    float64 // mean size
 }
 
-// good says whether a point is good enough.
+// good reports whether a point is good enough.
 func (o *Options) good(p Point) bool { return p.Bad <= o.BadMax && p.Least >= o.AccuracyMin }
 
-// Answer is what one kind of GPU can do.
+// Answer is the result of one kind of GPU.
 type Answer struct {
 	Kind    string
 	Price   float64
 	Point           // at the fewest GPUs that are good enough
 	Demand  float64 // GPUs that the rates need at target batches
-	Planned int     // GPUs by plan.Size, each service for itself; 0: one has no plan
-	Points  []Point // all that was tried, by GPUs
-	// Why says why no number of GPUs is enough; empty: there is one.
+	Planned int     // GPUs by plan.Size, each service separately; 0: one has no plan
+	Points  []Point // all tried points, by GPUs
+	// Why is the reason why no number of GPUs is enough; empty: some number is.
 	Why string
 }
 
-// Cost is the price of the GPUs for an hour.
+// Cost returns the price of the GPUs per hour.
 func (a *Answer) Cost() float64 { return a.Price * float64(a.GPUs) }
 
-// Size asks every kind. The cheapest comes first where all prices are known, else the fewest GPUs; kinds that are never
-// enough come last.
+// Size computes an answer for every kind. The cheapest comes first if all prices are known, else the one with the
+// fewest GPUs; kinds that are never enough come last.
 func Size(ctx context.Context, services []Service, kinds []Kind, o Options, progress func(Answer)) ([]Answer, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func Size(ctx context.Context, services []Service, kinds []Kind, o Options, prog
 		progress(a)
 	}
 
-	// Without every price a cost would rank known kinds against unknown ones.
+	// Unless every price is known, a cost would rank known kinds against unknown ones.
 	slices.SortStableFunc(out, func(a, b Answer) int {
 		switch {
 		case (a.Why == "") != (b.Why == ""):
@@ -184,7 +184,7 @@ func sizeOn(ctx context.Context, services []Service, k Kind, o Options) (Answer,
 
 	f := newFleet(services, k, o)
 
-	// Demand is what the rates need at the least; the number doubles until it is enough, or never will be.
+	// The demand is a lower bound; double the number until it is enough, or never will be.
 	low, high := 0, max(1, int(math.Ceil(a.Demand)))
 	for {
 		high = min(high, o.GPUsMax)
@@ -204,7 +204,7 @@ func sizeOn(ctx context.Context, services []Service, k Kind, o Options) (Answer,
 		high *= 2
 	}
 
-	// Enough at high, not at low.
+	// high is enough, low is not: bisect.
 	var failed error
 	n := low + 1 + sort.Search(high-low-1, func(i int) bool {
 		p, err := f.try(ctx, low+1+i)
@@ -215,7 +215,7 @@ func sizeOn(ctx context.Context, services []Service, k Kind, o Options) (Answer,
 		return a, failed
 	}
 
-	// The neighbours show how steep it is there.
+	// The neighbours show how steep the result is.
 	for _, m := range []int{n - 2, n - 1, n, n + 1, n + 2} {
 		if m >= 1 && m <= o.GPUsMax {
 			if _, err := f.try(ctx, m); err != nil {
@@ -227,11 +227,11 @@ func sizeOn(ctx context.Context, services []Service, k Kind, o Options) (Answer,
 	return a, nil
 }
 
-// plan fills in what core/plan says without a trial. It returns what no number of GPUs can mend.
+// plan sets the results of core/plan without a trial. It returns a problem that no number of GPUs can solve.
 func (a *Answer) plan(services []Service, k Kind) string {
 	planned := true
 	for _, s := range services {
-		// The most accurate variant that fits is what a service would have with GPUs enough.
+		// With enough GPUs, a service would use its most accurate variant that fits.
 		var best *profile.Profile
 		accuracy, missing := -1.0, ""
 		for _, v := range s.Variants {
@@ -261,19 +261,19 @@ func (a *Answer) plan(services []Service, k Kind) string {
 		}
 	}
 
-	// A sum that leaves a service out would look like a plan for all.
+	// A sum that omits a service would look like a plan for all.
 	if !planned {
 		a.Planned = 0
 	}
 	return ""
 }
 
-// single says whether all services are models by themselves.
+// single reports whether all services are single models.
 func single(services []Service) bool {
 	return !slices.ContainsFunc(services, func(s Service) bool { return len(s.Variants) > 1 })
 }
 
-// simService is a service in the simulator's words.
+// simService returns a service as the simulator's Model.
 func simService(s Service, k Kind, families bool) sim.Model {
 	m := sim.Model{Name: s.Name, SLO: sim.Duration(s.SLO)}
 	if !families {

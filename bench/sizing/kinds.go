@@ -12,18 +12,18 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// zoos are the published profiles, by the kind that they were measured on.
+// zoos are the published profiles, by kind.
 var zoos = map[string]func() []profile.Entry{"1080ti": profile.GTX1080Ti, "a100": profile.A100}
 
-// Source is where profiles of kinds of GPU come from. Names of kinds must differ.
+// Source is the source of profiles by kind of GPU. Names of kinds must differ.
 type Source struct {
-	Zoos  []string          // 1080ti, a100: published
+	Zoos  []string          // published: 1080ti, a100
 	Files map[string]string // a CSV of model,alpha_ms,beta_ms,slo_ms by the name of a kind
 	Repo  string            // a model repository: every host kind that `downbeat profile` has measured; empty: none
 }
 
-// Load reads profiles for services. A service without an SLO gets the one that its source names, of its first variant;
-// the SLO bounds the batches of profiles that are lines.
+// Load reads profiles for services. A service without an SLO gets that of its first variant in the source; the SLO
+// bounds the batches of linear profiles.
 func (s *Source) Load(services []Service) ([]Kind, error) {
 	entries := map[string][]profile.Entry{}
 	for _, name := range s.Zoos {
@@ -57,7 +57,7 @@ func (s *Source) Load(services []Service) ([]Kind, error) {
 		return nil, err
 	}
 
-	// Maps have no order, and answers are compared from run to run: kinds come by name.
+	// Sort kinds by name: maps have no order, and answers are compared between runs.
 	var kinds []Kind
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		k, err := kindOf(name, entries[name], services)
@@ -86,7 +86,7 @@ func readEntries(path string) ([]profile.Entry, error) {
 	return entries, nil
 }
 
-// nameSLOs gives services without an SLO the longest that a source has for their first variant.
+// nameSLOs gives services without an SLO the longest one that a source has for their first variant.
 func nameSLOs(services []Service, entries map[string][]profile.Entry, measured *repo.Repository) error {
 	for i := range services {
 		s := &services[i]
@@ -115,7 +115,7 @@ func nameSLOs(services []Service, entries map[string][]profile.Entry, measured *
 	return nil
 }
 
-// kindOf is a list of lines as a kind, for the models that services name.
+// kindOf returns a list of entries as a kind, for the models that services name.
 func kindOf(name string, entries []profile.Entry, services []Service) (Kind, error) {
 	k := Kind{Name: name, Profiles: map[string]*profile.Profile{}}
 	for _, s := range services {
@@ -125,7 +125,8 @@ func kindOf(name string, entries []profile.Entry, services []Service) (Kind, err
 				continue
 			}
 
-			// Of a model in several services, the longest SLO counts; one too short for ℓ(1) leaves it one request.
+			// For a model in several services the longest SLO counts; if it is too short for ℓ(1), the largest batch
+			// is one.
 			e := entries[at]
 			e.SLO = max(s.SLO, e.Alpha+e.Beta)
 			p, err := e.Profile()
@@ -140,13 +141,13 @@ func kindOf(name string, entries []profile.Entry, services []Service) (Kind, err
 	return k, nil
 }
 
-// hostKinds are the kinds of hosts that a repository's models were measured on, by name.
+// hostKinds returns the kinds of hosts on which a repository's models were measured, by name.
 func hostKinds(r *repo.Repository) []Kind {
 	byHost := map[string]map[string]*profile.Profile{}
 	add := func(host, model string, table []time.Duration) {
 		p, err := profile.New(table)
 		if err != nil {
-			return // a model that says no times
+			return // a model without times
 		}
 		if byHost[host] == nil {
 			byHost[host] = map[string]*profile.Profile{}
@@ -154,7 +155,7 @@ func hostKinds(r *repo.Repository) []Kind {
 		byHost[host][model] = p
 	}
 
-	// A model's newest version speaks for it, as it does where none is asked for.
+	// Use a model's newest version, as for requests without a version.
 	for _, name := range r.Names() {
 		m, err := r.Find(name, "")
 		if err != nil {

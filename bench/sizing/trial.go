@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// fleet is a load over GPUs of one kind, drawn once for every number of them.
+// fleet is a load on GPUs of one kind, drawn once for all numbers of GPUs.
 type fleet struct {
 	o        Options
 	services []Service
@@ -32,7 +32,7 @@ func newFleet(services []Service, k Kind, o Options) *fleet {
 		least = min(least, s.Rate/sum)
 	}
 
-	// Arrivals do not depend on the number of GPUs, so every trial meets the same ones.
+	// Arrivals do not depend on the number of GPUs, so every trial has the same ones.
 	for seed := range o.Seeds {
 		unit := arrivals.NewUnit(uint64(seed+1), o.Gaps, share, sum*o.Span.Seconds()*1.001+1)
 		f.seeds = append(f.seeds, unit.At(sum, o.Span, nil))
@@ -40,7 +40,7 @@ func newFleet(services []Service, k Kind, o Options) *fleet {
 	return f
 }
 
-// try runs all seeds on a number of GPUs, once.
+// try runs all seeds on a number of GPUs.
 func (f *fleet) try(ctx context.Context, gpus int) (Point, error) {
 	if p, done := f.tried[gpus]; done {
 		return p, nil
@@ -51,7 +51,7 @@ func (f *fleet) try(ctx context.Context, gpus int) (Point, error) {
 		if err := ctx.Err(); err != nil {
 			return Point{}, err
 		}
-		// A world is used once: the scheduler begins without having learned anything.
+		// Use a new world each time, so that the scheduler begins without learned state.
 		w := &sim.World{Models: f.models, GPUs: gpus, Ctrl: sim.Duration(f.o.Ctrl), Data: sim.Duration(f.o.Data), Arrivals: arrived}
 		w.Answered = t.countAnswers
 		t.addSeed(w, w.Run(sim.NewDownbeat(w)))
@@ -71,7 +71,7 @@ func (f *fleet) sorted() []Point {
 	return out
 }
 
-// tally adds up the seeds of a trial, by service.
+// tally sums the seeds of a trial, by service.
 type tally struct {
 	services       []Service
 	total, bad     []int
@@ -86,7 +86,7 @@ func newTally(services []Service) *tally {
 	return &tally{services: services, total: make([]int, n), bad: make([]int, n), accuracy: make([]float64, n), answers: make([]int, n)}
 }
 
-// countAnswers counts the accuracy of a batch; the World tells of families only.
+// countAnswers counts the accuracy of a batch; the World calls it only for families.
 func (t *tally) countAnswers(_, service, variant int32, _, _ sim.Time, requests []int32) {
 	t.accuracy[service] += t.services[service].Variants[variant].Accuracy * float64(len(requests))
 	t.answers[service] += len(requests)
@@ -110,7 +110,7 @@ func (t *tally) point(gpus int) Point {
 	p := Point{GPUs: gpus, Least: 1, Busy: t.busy / max(t.capacity, 1e-9), Batch: float64(t.sizes) / float64(max(1, t.batches))}
 	total, bad, accuracy, answers := 0, 0, 0.0, 0
 	for s := range t.total {
-		if t.answers[s] == 0 { // a model by itself has one accuracy, and so has a service that answered nothing
+		if t.answers[s] == 0 { // a single model has one accuracy; so has a service without answers
 			t.accuracy[s], t.answers[s] = t.services[s].Variants[0].Accuracy*float64(max(1, t.total[s]-t.bad[s])), max(1, t.total[s]-t.bad[s])
 		}
 

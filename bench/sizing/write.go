@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/bench/chart"
 )
 
-// WriteTable prints answers for people, families with their accuracy.
+// WriteTable prints answers for people, with the accuracy of families.
 func WriteTable(w io.Writer, answers []Answer, families bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "kind\tGPUs\tworst bad %\tall bad %\tbusy %\tmean batch\tdemand\teach alone\t")
@@ -73,7 +73,7 @@ func WriteJSON(w io.Writer, answers []Answer) error {
 	return nil
 }
 
-// Draw shows for every kind what more and fewer GPUs would do: the worst service's bad share, and the accuracy where
+// Draw draws, for every kind, the results of more and fewer GPUs: the worst service's bad share, and the accuracy if
 // services have variants.
 func Draw(w io.Writer, answers []Answer, o Options, families bool) error {
 	const badShown = 0.1
@@ -103,7 +103,7 @@ func Draw(w io.Writer, answers []Answer, o Options, families bool) error {
 		panels = append(panels, accuracy)
 	}
 
-	// A range of no width could not be drawn.
+	// A range of no width cannot be drawn.
 	for i := range panels {
 		panels[i].XMin = min(least, most-1)
 	}
