@@ -1,5 +1,5 @@
-// Package spare measures spare work in virtual time: how much of the GPU time that requests leave idle the steps of
-// learners use, and what that costs the requests.
+// Package spare measures spare work in virtual time: the share of the idle GPU time that learners' steps use, and the
+// cost to requests.
 package spare
 
 import (
@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Options say what is measured.
+// Options are the options of a run.
 type Options struct {
 	Settings []string // of bench/goodput, by name
 	Loads    []float64
@@ -24,14 +24,14 @@ type Options struct {
 	Span     time.Duration // simulated, per seed and point
 }
 
-// DefaultOptions are the two clusters of UNIFIED U7 over five seeds of 30 s.
+// DefaultOptions are the two clusters of UNIFIED U7 with five seeds of 30 s.
 func DefaultOptions() Options {
 	return Options{Settings: []string{"table4-resnet50", "fig7-poisson-even-50ms"}, Loads: []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1},
 		Steps: []time.Duration{2e6, 5e6, 10e6}, Seeds: 5, Span: 30e9}
 }
 
-// Row is one setting at one load with steps of one length, with learners on beside the same arrivals with learners off.
-// Its JSON form is one line of `-o json`.
+// Row is one setting at one load with one length of steps. It compares learners on with learners off, at the same
+// arrivals. Its JSON form is one line of `-o json`.
 type Row struct {
 	Setting string  `json:"setting"`
 	PeakRPS float64 `json:"peak_rps"` // the setting's goodput without learners
@@ -45,10 +45,10 @@ type Row struct {
 	SpanS   float64 `json:"span_s"`
 }
 
-// Used is the part of the idle time that steps used.
+// Used returns the share of the idle time that steps used.
 func (r *Row) Used() float64 { return r.Spare / max(r.Idle, 1e-9) }
 
-// Run measures every setting at every load with every length of steps; progress is told of each row.
+// Run measures every setting at every load with every length of steps, and calls progress with each row.
 func Run(ctx context.Context, o Options, progress func(Row)) ([]Row, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -68,14 +68,14 @@ func Run(ctx context.Context, o Options, progress func(Row)) ([]Row, error) {
 			return nil, err
 		}
 
-		// Loads are shares of what the setting serves without learners.
+		// Loads are shares of the setting's goodput without learners.
 		peak := w.Search(policy(0), s.Capacity()*0.9)
 		for _, load := range o.Loads {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 
-			// One run without learners serves as the other side of every step length: the arrivals are the same.
+			// One run without learners serves for comparison with all lengths of steps: the arrivals are the same.
 			off := w.Run(policy(0), load*peak)
 			for _, step := range o.Steps {
 				r := Row{Setting: name, PeakRPS: math.Round(peak), Load: load, StepMS: float64(step) / 1e6, Idle: 1 - off.Busy, Seeds: o.Seeds, SpanS: o.Span.Seconds()}
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options, progress func(Row)) ([]Row, error) {
 	return rows, nil
 }
 
-// Check says what is wrong with the options.
+// Check returns an error for invalid options.
 func (o *Options) Check() error {
 	for _, name := range o.Settings {
 		if _, err := goodput.One(name); err != nil {
@@ -97,7 +97,7 @@ func (o *Options) Check() error {
 	}
 
 	for _, l := range o.Loads {
-		// Written so that NaN is refused, too.
+		// The condition is also true for NaN.
 		if !(l > 0 && l <= 2) {
 			return fmt.Errorf("load %v: want above 0 and at most 2 of the peak", l)
 		}
@@ -115,7 +115,7 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// policy is the scheduler beside one learner with steps of a length, that take 0.7 of it to all of it; 0: without learners.
+// policy returns the scheduler with one learner whose steps take 0.7 to 1 of a length; 0: without learners.
 func policy(step time.Duration) goodput.Policy {
 	return goodput.Policy{Name: "downbeat", New: func(w *sim.World) sim.Server {
 		// The seed follows from the workload, so that a run can be repeated.
@@ -126,9 +126,9 @@ func policy(step time.Duration) goodput.Policy {
 	}}
 }
 
-// compare fills in what a run with learners says beside the one without.
+// compare sets the differences between the runs with and without learners.
 func (r *Row) compare(off, on *goodput.Sum) {
-	// Both runs have the same requests, so that their counts can be subtracted.
+	// Both runs have the same requests, so their counts can be subtracted.
 	total, bad := off.Count()
 	_, badOn := on.Count()
 	r.Spare = on.Spare
@@ -136,7 +136,7 @@ func (r *Row) compare(off, on *goodput.Sum) {
 	r.Added = 100 * float64(badOn-bad) / float64(total)
 }
 
-// WriteTable writes the rows for people.
+// WriteTable prints rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "setting\tload\tstep ms\tidle\tspare\tused\tgoodput ratio\tbad added %\t")
@@ -147,11 +147,11 @@ func WriteTable(w io.Writer, rows []Row) error {
 	return t.Flush()
 }
 
-// Draw writes a picture: the part of the idle time that steps use over the load, one panel for each setting.
+// Draw draws the share of the idle time that steps use over the load, one panel per setting.
 func Draw(w io.Writer, rows []Row) error {
 	var panels []chart.Panel
 	for _, r := range rows {
-		// The rows of a setting follow one another.
+		// Rows of a setting are consecutive.
 		if n := len(panels); n == 0 || panels[n-1].Title != r.Setting {
 			panels = append(panels, chart.Panel{Title: r.Setting, XLabel: "load, of the peak", YLabel: "share of the GPUs' time"})
 		}
