@@ -1,6 +1,5 @@
-// Package stage sets up a scheduler, emulated backends and a frontend, in one process or each for
-// itself over TCP, for benchmarks, examples and tests. It is not how Downbeat is deployed:
-// cmd/downbeat is.
+// Package stage sets up a scheduler, emulated backends and a frontend, in one process or over TCP, for benchmarks,
+// examples and tests. Deployments use cmd/downbeat instead.
 package stage
 
 import (
@@ -22,7 +21,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Stage is what Open started. Its fields are for use until Close.
+// Stage holds the parts that Open started. Its fields are valid until Close.
 type Stage struct {
 	Engine *engine.Engine
 	Server *control.Server
@@ -31,10 +30,10 @@ type Stage struct {
 	closes []func() error
 }
 
-// Close ends everything, the last first.
+// Close closes everything in reverse order.
 func (s *Stage) Close() error {
 	var err error
-	// Parts close against the order of their start: each still has those that it depends on.
+	// Close parts against the order of their start: each still has the parts on which it depends.
 	for i := len(s.closes) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.closes[i]())
 	}
@@ -44,11 +43,11 @@ func (s *Stage) Close() error {
 
 func (s *Stage) onClose(f func() error) { s.closes = append(s.closes, f) }
 
-// Open runs a scheduler, one backend with gpus emulated GPUs, and a frontend in this process. The
-// models are config.pbtxt texts by name. Late outputs are waited for.
+// Open runs a scheduler, one backend with gpus emulated GPUs, and a frontend in this process. The models are
+// config.pbtxt texts by name. The frontend waits for late outputs.
 func Open(ctx context.Context, models map[string]string, gpus int) (*Stage, error) {
 	s := &Stage{}
-	err := s.OpenScheduler(engine.Options{Prompt: 0.3}) // as deployments have it
+	err := s.OpenScheduler(engine.Options{Prompt: 0.3}) // as in deployments
 	if err == nil {
 		err = s.OpenBackend(models, gpus, rdma.Config{}, s.Addr)
 	}
@@ -80,7 +79,7 @@ func (s *Stage) OpenScheduler(o engine.Options) error {
 	return nil
 }
 
-// Listen lets the scheduler accept sessions over TCP on addr, and returns where.
+// Listen lets the scheduler accept sessions over TCP on addr, and returns the address.
 func (s *Stage) Listen(addr string) (net.Addr, error) {
 	ln, err := control.Listen(addr)
 	if err != nil {
@@ -90,7 +89,7 @@ func (s *Stage) Listen(addr string) (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// OpenFrontend dials a frontend and waits until every model that it knows is ready, at least one.
+// OpenFrontend connects a frontend and waits until it knows at least one model and all known models are ready.
 func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 	c, err := frontend.Dial(ctx, o)
 	if err != nil {
@@ -105,7 +104,7 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 
 	for {
 		all := c.Models()
-		// No model at all is not ready either: the backends may still be on their way.
+		// Without any model it is not ready either: the backends may still be connecting.
 		ready := len(all) > 0
 		for _, m := range all {
 			ready = ready && m.Ready
@@ -152,7 +151,7 @@ func Models(texts map[string]string) ([]*device.Model, error) {
 		return nil, err
 	}
 
-	// A repository leaves out what it cannot read; a stage without a model would only wait.
+	// A repository leaves out models that it cannot read; without its model a stage would only wait.
 	if len(r.Errors) > 0 {
 		return nil, fmt.Errorf("models: %v", r.Errors)
 	}
@@ -173,7 +172,7 @@ func Models(texts map[string]string) ([]*device.Model, error) {
 	return all, nil
 }
 
-// OpenBackend starts a backend of emulated GPUs and connects it to the scheduler of an address.
+// OpenBackend starts a backend of emulated GPUs and connects it to the scheduler at an address.
 func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config, scheduler string) error {
 	models, err := Models(texts)
 	if err != nil {
@@ -192,7 +191,7 @@ func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config,
 		if err != nil {
 			return err
 		}
-		// No core is set aside for an emulated GPU: it computes nothing.
+		// Reserve no core for an emulated GPU: it computes nothing.
 		c.GPUs = append(c.GPUs, backend.GPU{Name: fmt.Sprintf("gpu%d", i), Executors: []device.Executor{x}, Core: -1})
 	}
 
