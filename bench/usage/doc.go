@@ -1,2 +1,2 @@
-// Package usage tells what a process has taken of its machine, so that neighbours do not count.
+// Package usage reports a process's own use of the machine, so that other processes do not count.
 package usage

@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessorTime returns what this process has taken of the processors since it began; where the system does not say, the time that has passed.
+// ProcessorTime returns this process's processor time since its start; on systems that do not report it, the elapsed
+// time.
 func ProcessorTime() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
 	return time.Duration(ts.Nano())
 }
 
-// ThreadTime returns what the calling thread has taken of the processors since it began, for goroutines that runtime.LockOSThread keeps on
-// theirs; where the system does not say, the time that has passed.
+// ThreadTime returns the calling thread's processor time since its start, for goroutines with runtime.LockOSThread;
+// on systems that do not report it, the elapsed time.
 func ThreadTime() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)

@@ -6,9 +6,10 @@ import "time"
 
 var begun = time.Now()
 
-// ProcessorTime returns what this process has taken of the processors since it began; where the system does not say, the time that has passed.
+// ProcessorTime returns this process's processor time since its start; on systems that do not report it, the elapsed
+// time.
 func ProcessorTime() time.Duration { return time.Since(begun) }
 
-// ThreadTime returns what the calling thread has taken of the processors since it began, for goroutines that runtime.LockOSThread keeps on
-// theirs; where the system does not say, the time that has passed.
+// ThreadTime returns the calling thread's processor time since its start, for goroutines with runtime.LockOSThread;
+// on systems that do not report it, the elapsed time.
 func ThreadTime() time.Duration { return time.Since(begun) }
