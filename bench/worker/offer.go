@@ -9,13 +9,14 @@ import (
 	"downbeat.dev/backend/device"
 )
 
-// Offered is what became of frames that came at a rate.
+// Offered is the result of frames at a rate.
 type Offered struct {
-	PerSecond []int           // frames that ended, by second since the first came
-	Took      []time.Duration // by frame that ended within the span, in no order
+	PerSecond []int           // frames that ended, by second since the first arrival
+	Took      []time.Duration // by frame that ended within the span, unordered
 }
 
-// Offer has frames come evenly for span, and counts those that end within it. It returns when all have ended or were given up at its end.
+// Offer sends frames evenly for span and counts those that end within it. It returns when all have ended or were
+// abandoned at its end.
 func (w *Worker) Offer(ctx context.Context, fps float64, span time.Duration) (Offered, error) {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -35,7 +36,8 @@ func (w *Worker) Offer(ctx context.Context, fps float64, span time.Duration) (Of
 	return t.Offered, t.failed
 }
 
-// Saturate runs frames for span, as many at once as there are executors, and returns how many ended in a second: what the worker sustains.
+// Saturate runs frames for span, as many at once as there are executors, and returns the rate of ended frames: the
+// rate that the worker sustains.
 func (w *Worker) Saturate(ctx context.Context, span time.Duration) (fps float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -51,17 +53,18 @@ func (w *Worker) Saturate(ctx context.Context, span time.Duration) (fps float64,
 	return float64(len(t.Took)) / span.Seconds(), t.failed
 }
 
-// offered collects the ends of frames, which come from goroutines of their own.
+// offered collects the ends of frames, each from its own goroutine.
 type offered struct {
 	Offered
 
 	began  time.Time
 	frames sync.WaitGroup
 	mu     sync.Mutex
-	failed error // the first of all; guarded by mu
+	failed error // the first error; guarded by mu
 }
 
-// countOffered counts a frame that came at a time and has ended now. One that was given up at the end of the span is none.
+// countOffered counts a frame that arrived at a time and has ended now. A frame abandoned at the end of the span does
+// not count.
 func (t *offered) countOffered(came time.Duration, err error) {
 	now := time.Since(t.began)
 
@@ -112,7 +115,7 @@ func (w *Worker) runFrame(ctx context.Context) error {
 	return nil
 }
 
-// runModule runs the requests of one module, each on whichever executor is free.
+// runModule runs the requests of one module, each on any free executor.
 func (w *Worker) runModule(ctx context.Context, module int) error {
 	errs := make(chan error, w.app.Modules[module].FanOut)
 	for range cap(errs) {

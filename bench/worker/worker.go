@@ -13,40 +13,41 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Application is a DAG of models: a module begins when those before it have ended.
+// Application is a DAG of models: a module begins when its predecessors have ended.
 type Application struct {
 	Name    string
 	Modules []Module
 }
 
-// Module is a model and how many requests a frame has for it.
+// Module is a model and the number of its requests per frame.
 type Module struct {
 	Model  string // of the repository
 	FanOut int
 	After  []int
 }
 
-// Worker is a number of executors, each with all models of an application. Its methods are for one goroutine.
+// Worker is a number of executors, each with all models of an application. It is not safe for concurrent use.
 type Worker struct {
 	app    Application
 	models []*device.Model // by module
 	free   chan *lane
 	all    []*lane
-	// Loading is what opening the models took on the first executor, and WarmUp what their first runs took: until then a session waits.
+	// Loading is the time of opening the models on the first executor, and WarmUp that of their first runs: a session
+	// waits for both.
 	Loading, WarmUp time.Duration
 }
 
 // lane is one executor and the memory of its batch.
 type lane struct {
 	executor device.Executor
-	memory   []byte // not the collector's: an executor hands it to C
+	memory   []byte // outside the Go heap: an executor passes it to C
 	slot     *device.Slot
 }
 
 // slotBytesMax bounds the memory of an executor's batch, which has one row.
 const slotBytesMax = 64 << 20
 
-// Open loads the application's models from a repository on so many executors. The caller must Close it.
+// Open loads the application's models from a repository on this many executors. The caller must Close it.
 func Open(models string, app Application, executors int, open func() (device.Executor, error)) (*Worker, error) {
 	r, err := repo.OpenAll([]string{models}, repo.Options{Graph: onnx.Signature})
 	if err != nil {
