@@ -13,16 +13,16 @@ import (
 	"downbeat.dev/bench/usage"
 )
 
-// Point is the cost of one size. Time is virtual, so that a machine of any speed shows the growth.
+// Point is the cost at one size. Time is virtual, so the growth does not depend on the machine's speed.
 type Point struct {
 	Setting
 	NsPerReq float64 // CPU time
-	MiB      float64 // resident memory that the engine and its requests took
+	MiB      float64 // resident memory of the engine and its requests
 	Batch    float64 // mean size
 }
 
-// Growth measures 10 to 10,000 models at 10,000 GPUs and 20 M r/s, and 8 to 10,000 GPUs with ten
-// models at half of what the GPUs hold; batches are full in both.
+// Growth measures 10 to 10,000 models with 10,000 GPUs and 20 M r/s, and 8 to 10,000 GPUs with ten models at half of
+// the GPUs' capacity. Batches are full in both.
 func Growth(ctx context.Context, progress func(string)) (models, gpus []Point, err error) {
 	for _, m := range []int{10, 100, 1000, 10000} {
 		p, err := measurePoint(ctx, Setting{m, 10000, 1}, progress)
@@ -47,7 +47,7 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 		return p, err
 	}
 
-	// Memory is counted as a difference, so what the points before left behind goes first.
+	// Memory is measured as a difference, so free the memory of earlier points first.
 	debug.FreeOSMemory()
 	before := residentBytes()
 	v := &virtual{now: 1}
@@ -62,11 +62,11 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
 
-	// The first pass touches all memory; what it costs is not counted.
+	// The first pass touches all memory, and its cost does not count.
 	r.stepVirtual(v, rate, span)
 	p.NsPerReq = math.Inf(1)
 
-	for range 3 { // the least of three: the rest is the neighbours' use of caches
+	for range 3 { // the least of three: the rest is due to other processes' use of caches
 		r.resetCounts(false)
 		start := usage.ProcessorTime()
 		r.stepVirtual(v, rate, span)
@@ -80,7 +80,7 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 	return p, nil
 }
 
-// residentBytes returns the process's resident bytes, 0 where /proc does not tell.
+// residentBytes returns the process's resident bytes; 0 if /proc does not report them.
 func residentBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"downbeat.dev/core/engine"
 )
 
-// Naive is a dispatcher built the usual way, under the same load and the same deferral rule: each
-// request is an object that is queued by deadline and answered on its own channel. Neither knows of
-// frontends, cancellation, lost backends or several sub-clusters.
+// Naive is the result of a conventional dispatcher, under the same load and the same deferral rule: each request is
+// an object that is queued by deadline and answered on its own channel. These dispatchers have no frontends,
+// cancellation, lost backends or sub-clusters.
 type Naive struct {
 	Name       string  `json:"name"`
 	RPS        float64 `json:"rps"`        // highest rate that passed; 0: none did
-	Pushed     float64 `json:"pushed_rps"` // requests/s taken in when offered without a pause
+	Pushed     float64 `json:"pushed_rps"` // requests/s accepted when offered without a pause
 	MissedPct  float64 `json:"missed_pct"` // of those, not sent in time
 	AllocsPer  float64 `json:"allocs_per_req"`
 	dispatcher func(Setting) naive
@@ -49,11 +49,11 @@ func (h *gpuHeap) Pop() any {
 	return x
 }
 
-// request is what the usual server keeps of a request: an object with a timer that ends it when it
-// can no longer be met, and a channel for its answer.
+// request is a conventional server's request: an object with a timer that ends it when it can no longer meet its
+// deadline, and a channel for its answer.
 type request struct {
 	deadline int64
-	at       int // place in its queue, -1: not queued
+	at       int // index in its queue, -1: not queued
 	timer    *time.Timer
 	answer   chan bool
 }
@@ -79,9 +79,8 @@ func (h *requestHeap) Pop() any {
 	return r
 }
 
-// mutexed is one mutex around everything, container/heap for the queues and the GPUs, and
-// time.AfterFunc for whatever has a time: each request's end, each model's dispatch, each batch's
-// completion.
+// mutexed has one mutex around everything, container/heap for the queues and the GPUs, and time.AfterFunc for every
+// timed event: each request's end, each model's dispatch, each batch's completion.
 type mutexed struct {
 	mu     sync.Mutex
 	models []mutexModel
@@ -109,7 +108,7 @@ func (d *mutexed) enqueue(model uint32, deadline int64) {
 	r.timer = time.AfterFunc(time.Duration(deadline-execOf(1)-now), func() { d.expireRequest(m, r) })
 	heap.Push(&m.queue, r)
 
-	// The batch leaves when it is full, or when one more request would be too late for the oldest.
+	// The batch leaves when it is full, or when one more request would make the oldest late.
 	if len(m.queue) >= batchMax {
 		d.sendBatch(m)
 		return
@@ -130,7 +129,7 @@ func (d *mutexed) enqueue(model uint32, deadline int64) {
 	})
 }
 
-// expireRequest ends a request that is still queued when it can no longer be met.
+// expireRequest ends a queued request that can no longer meet its deadline.
 func (d *mutexed) expireRequest(m *mutexModel, r *request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,13 +140,13 @@ func (d *mutexed) expireRequest(m *mutexModel, r *request) {
 	}
 }
 
-// sendBatch forms a batch from the head of the queue. mu is held.
+// sendBatch forms a batch from the head of the queue. The caller holds mu.
 func (d *mutexed) sendBatch(m *mutexModel) {
-	// The first GPU to become free takes the batch: the heap has it on top.
+	// The GPU that is free first, at the top of the heap, takes the batch.
 	start := max(int64(clock.Now()), d.gpus[0])
 	var batch []*request
 	for len(m.queue) > 0 && len(batch) < batchMax && m.queue[0].deadline >= start+execOf(len(batch)+1) {
-		// One more request makes the batch longer for all of it, and the first has the earliest deadline.
+		// Each additional request makes the batch longer for all, and the first has the earliest deadline.
 		if len(batch) > 0 && batch[0].deadline < start+execOf(len(batch)+1) {
 			break
 		}
@@ -193,11 +192,11 @@ func (d *mutexed) stop() {
 	}
 }
 
-// channels is a goroutine and a channel per model, and one goroutine that owns the GPUs.
+// channels has a goroutine and a channel per model, and one goroutine that owns the GPUs.
 type channels struct {
 	models []chan *request
 	gpus   chan chan int64 // a model asks for the first free GPU's time …
-	taken  chan int64      // … and says until when it is taken
+	taken  chan int64      // … and reports until when it uses the GPU
 	lost   atomic.Uint64
 	done   sync.WaitGroup
 }
@@ -207,7 +206,7 @@ func newChannels(set Setting) naive {
 
 	free := make(gpuHeap, set.GPUs)
 	go func() {
-		// One model at a time holds the answer: no other can take the same GPU before it says until when.
+		// One model at a time holds the answer: no other can take the same GPU before the first one reports.
 		for reply := range d.gpus {
 			reply <- free[0]
 			free[0] = <-d.taken
@@ -225,7 +224,7 @@ func newChannels(set Setting) naive {
 
 func (d *channels) serveModel(in chan *request) {
 	defer d.done.Done()
-	var queue []*request // in order of arrival, which is that of the deadlines here
+	var queue []*request // in order of arrival, which is the order of deadlines here
 
 	reply := make(chan int64)
 	timer := time.NewTimer(time.Hour)
@@ -251,14 +250,15 @@ func (d *channels) serveModel(in chan *request) {
 	}
 }
 
-// sendBatch gives the head of the queue to a GPU and returns the rest.
+// sendBatch sends the head of the queue to a GPU and returns the rest.
 func (d *channels) sendBatch(queue []*request, reply chan int64) []*request {
 	d.gpus <- reply
 	free := <-reply
 
 	start := max(int64(clock.Now()), free)
 
-	// Heads that even a batch of one cannot meet are lost; then as many follow as the oldest left allows.
+	// Requests at the head that even a batch of one cannot serve are lost; then as many follow as the oldest
+	// remaining one allows.
 	lost, n := 0, 0
 	for lost < len(queue) && queue[lost].deadline < start+execOf(1) {
 		queue[lost].answer <- false
@@ -286,7 +286,7 @@ func (d *channels) enqueue(model uint32, deadline int64) {
 func (d *channels) missed() uint64 { return d.lost.Load() }
 
 func (d *channels) stop() {
-	// Models end first, since they send to the GPUs' goroutine.
+	// End the models first, since they send to the GPUs' goroutine.
 	for _, c := range d.models {
 		close(c)
 	}
@@ -294,8 +294,8 @@ func (d *channels) stop() {
 	close(d.gpus)
 }
 
-// compareNaive measures both naive dispatchers on the setting, and on as many cores as it says: goroutines would
-// take all there are.
+// compareNaive measures both naive dispatchers on the setting and on its number of cores: goroutines would use all
+// cores.
 func compareNaive(ctx context.Context, set Setting, o Options, progress func(string)) ([]Naive, error) {
 	all := []Naive{
 		{Name: "single mutex, time.AfterFunc, container/heap", dispatcher: newMutexed},
@@ -307,13 +307,13 @@ func compareNaive(ctx context.Context, set Setting, o Options, progress func(str
 		n := &all[i]
 		time.Sleep(rest)
 
-		// As fast as it takes them, to know where to search …
+		// Offer without a pause first, to know where to search …
 		s := n.offerRate(set, 1e12, o.Each)
 		n.Pushed = float64(s.Sent) / o.Each.Seconds()
 		n.MissedPct = 100 * float64(s.Dropped) / float64(max(1, s.Sent))
 		n.AllocsPer = float64(s.Mallocs) / float64(max(1, s.Sent))
 
-		// … then the highest rate at which it keeps its deadlines.
+		// … then find the highest rate at which it meets its deadlines.
 		_, err := highestRate(ctx, 0.9*n.Pushed, o.Tries, func(rate float64) error {
 			time.Sleep(rest)
 			s := n.offerRate(set, rate, o.Each)
@@ -333,7 +333,7 @@ func compareNaive(ctx context.Context, set Setting, o Options, progress func(str
 	return all, nil
 }
 
-// offerRate runs a fresh dispatcher at a rate for d, with as many generators as the setting has cores.
+// offerRate runs a new dispatcher at a rate for d, with as many generators as the setting has cores.
 func (n *Naive) offerRate(set Setting, rate float64, d time.Duration) Sample {
 	x := n.dispatcher(set)
 	var sent atomic.Uint64
@@ -352,7 +352,7 @@ func (n *Naive) offerRate(set Setting, rate float64, d time.Duration) Sample {
 			start, gap := int64(clock.Now()), 1e9/rate*float64(set.Cores)
 			k := 0
 
-			// A rate of 1e12 stands for as many as it takes: there is no schedule to be late for.
+			// A rate of 1e12 means without a pause: no schedule can be late.
 			for now := start; now < start+int64(d); now = int64(clock.Now()) {
 				due := min(int(float64(now-start)/gap)-k, burst)
 				if due > 0 && rate < 1e12 {

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel stops real-time threads that are busy for more than 95 % of a second, for the rest of it. So
-// nobody may be busy for longer than busyMost at a time, and has to rest in between.
+// The kernel stops real-time threads that are busy for more than 95 % of a second, for the rest of it. So a run may
+// be busy for at most busyMost, and must rest in between.
 const (
 	busyMost = 800 * time.Millisecond
 	rest     = 100 * time.Millisecond
 )
 
-// makeRealtime makes this process's threads real-time ones: what else the machine runs then takes no time slices
-// from a run, which are longer than any lag allowed. It needs root or CAP_SYS_NICE.
+// makeRealtime gives this process's threads real-time priority, so that other processes take no time slices from a
+// run, which are longer than any accepted lag. It needs root or CAP_SYS_NICE.
 func makeRealtime() (restore func(), err error) {
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
 		return nil, err
 	}
 	if before.Policy != unix.SCHED_NORMAL && before.Policy != unix.SCHED_BATCH {
-		return func() {}, nil // somebody chose it
+		return func() {}, nil // already real-time
 	}
 
 	restore = func() { _ = setPolicy(&unix.SchedAttr{Policy: before.Policy, Nice: before.Nice}) }
@@ -36,8 +36,8 @@ func makeRealtime() (restore func(), err error) {
 	return restore, nil
 }
 
-// setPolicy sets the policy of all threads. New ones inherit it; the second pass finds those that were
-// started by a thread which the first had not come to.
+// setPolicy sets the policy of all threads. New threads inherit it. The second pass finds threads started by a thread
+// that the first pass had not reached.
 func setPolicy(a *unix.SchedAttr) error {
 	a.Size = unix.SizeofSchedAttr
 	for range 2 {

@@ -15,19 +15,19 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Setting is what is measured.
+// Setting is the measured setting.
 type Setting struct {
 	Models, GPUs, Cores int
 }
 
-// The workload: ℓ(b) = 200 µs·b + 2 ms up to 64 and an SLO of 100 ms for every model, even
-// popularity. At full batches a GPU holds 4,300 r/s, so 10,000 GPUs hold 43 M r/s.
+// The workload: ℓ(b) = 200 µs·b + 2 ms up to 64 and an SLO of 100 ms for every model, even popularity. With full
+// batches a GPU sustains 4,300 r/s, so 10,000 GPUs sustain 43 M r/s.
 const (
 	alpha    = 200_000
 	beta     = 2_000_000
 	batchMax = 64
 	slo      = 100_000_000
-	burst    = 128     // what a frontend sends at once: of 20 M requests/s, 6.4 µs' worth
+	burst    = 128     // requests that a frontend sends at once: at 20 M requests/s, those of 6.4 µs
 	window   = 1 << 21 // 20 M requests/s, all for an SLO
 )
 
@@ -41,33 +41,33 @@ type rig struct {
 	clock engine.Clock
 }
 
-// core is one thread: generator, loop, and the GPUs' completions of its partition.
+// core is one thread: the generator, the loop, and the completions of its partition's batches.
 type core struct {
 	r      *rig
 	number int
 	loop   *engine.Loop
-	front  *engine.Frontend // of its own, as the goroutine that reads a connection has
+	front  *engine.Frontend // its own, like that of a goroutine that reads a connection
 	draw   uint64           // state of the generator that draws models
 	first  uint64           // the core's models are first, first+step, …
 	step   uint64
-	models uint64 // how many
-	drawn  uint64 // from how many of these it draws now
+	models uint64 // number of its models
+	drawn  uint64 // number of these models from which it draws now
 	id     uint64
 	burst  [burst]wire.Submit
 	dones  []wire.Done
 
-	mu       sync.Mutex   // guards the calendar and what follows: any core may send a batch
+	mu       sync.Mutex   // guards the calendar and the fields below: any core may send a batch
 	calendar [slots]int32 // first of the batches that end in the slot, +1: a chain in running
 	running  []running
 	unused   int32 // chain of unused places in running
 	batches  uint64
 	served   uint64
 	dropped  uint64
-	delays   []int64 // ready → grant of the batches sampled
+	delays   []int64 // ready → grant, of the sampled batches
 	sampling bool
 
-	now    atomic.Int64 // as of the latest burst: the GPUs need it no better, and a clock takes as long as two requests
-	done   int64        // number of the calendar slot reported last; the core's own
+	now    atomic.Int64 // as of the latest burst: precise enough for the GPUs, and reading a clock takes as long as two requests
+	done   int64        // number of the last reported calendar slot; used only by the core
 	lagMax int64
 	sent   uint64
 	busy   time.Duration // time not spent waiting for the next arrival
@@ -79,7 +79,7 @@ type running struct {
 	next int32
 }
 
-// enterBatch puts a batch into the calendar. mu is held.
+// enterBatch enters a batch into the calendar. The caller holds mu.
 func (c *core) enterBatch(at int64, m wire.Done) {
 	if c.unused == 0 {
 		c.running = append(c.running, running{})
@@ -87,14 +87,14 @@ func (c *core) enterBatch(at int64, m wire.Done) {
 	}
 
 	i := c.unused
-	// Places are numbered from 1: 0 ends a chain, and an empty slot needs no filling.
+	// Places are numbered from 1: 0 ends a chain, so an empty slot needs no initialisation.
 	x := &c.running[i-1]
 	c.unused = x.next
 	x.done, x.next = m, c.calendar[at]
 	c.calendar[at] = i
 }
 
-// leaveSlot moves the batches of a slot to dones. mu is held.
+// leaveSlot moves the batches of a slot to dones. The caller holds mu.
 func (c *core) leaveSlot(at int64) {
 	c.dones = c.dones[:0]
 	for i := c.calendar[at]; i != 0; {
@@ -105,7 +105,7 @@ func (c *core) leaveSlot(at int64) {
 	c.calendar[at] = 0
 }
 
-// The calendar reports completions: slots of 65.5 µs, 134 ms in all.
+// The calendar reports completions. Its slots have 65.5 µs, 134 ms in total.
 const (
 	slotShift = 16
 	slots     = 2048
@@ -127,7 +127,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 
 	for i := range set.Cores {
 		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
-		// A model's partition is its id modulo the number of partitions: a core asks its own.
+		// A model's partition is its id modulo the number of partitions: a core uses only its own.
 		c.first, c.step, c.models = uint64(i), uint64(set.Cores), uint64((set.Models+set.Cores-1-i)/set.Cores)
 		c.drawn = c.models
 		r.cores = append(r.cores, c)
@@ -141,7 +141,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 		return nil, err
 	}
 
-	// Frontends open last: the models come with the backend.
+	// Open the frontends last: the models come with the backend.
 	for _, c := range r.cores {
 		if c.front, err = e.OpenFrontend(wire.FrontendHello{Name: fmt.Sprint("generator ", c.number), Window: window}, r); err != nil {
 			return nil, err
@@ -173,14 +173,14 @@ func (r *rig) Outcomes(m []wire.Outcome) {
 	c.mu.Unlock()
 }
 
-// sampleEvery is how many batches pass between two whose delay is measured.
+// sampleEvery is the number of batches per sampled delay.
 const sampleEvery = 8
 
-// Execute emulates the GPUs: it enters each batch in the calendar at its end.
+// Execute emulates the GPUs: it enters each batch into the calendar at its end.
 func (r *rig) Execute(m []engine.Order) {
 	for i := range m {
 		x := &m[i]
-		// The batch's number carries its partition in the top byte, and partitions are the cores' own.
+		// The top byte of the batch's number is its partition, and each core has one partition.
 		c := r.cores[x.Batch>>56]
 		end := c.now.Load() + x.Start + r.exec[len(x.Requests)]
 		at := (end >> slotShift) & (slots - 1)
@@ -196,9 +196,9 @@ func (r *rig) Execute(m []engine.Order) {
 	}
 }
 
-// readyAt returns when the batch could first have been granted, given an idle GPU: when its n-th
-// request had arrived and the time d − ℓ(n+1) had come, for the least such n, or when it was full.
-// Input.Key holds each request's intended arrival.
+// readyAt returns when the batch could first have been granted, with an idle GPU: when its n-th request had arrived
+// and the time d − ℓ(n+1) had come, for the smallest such n, or when it was full. Input.Key holds each request's
+// intended arrival.
 func (r *rig) readyAt(x *engine.Order) int64 {
 	head := int64(x.Requests[0].Input.Key) + slo
 	ready := int64(1) << 62
@@ -212,9 +212,8 @@ func (r *rig) readyAt(x *engine.Order) int64 {
 	return ready
 }
 
-// runLoad offers rate requests/s in all for d and returns when it is over. With wake the models' first requests
-// are spread over an SLO: models that start together send their batches together for long, in waves that
-// none of them has otherwise.
+// runLoad offers rate requests/s in total for d. With wake, the models' first requests are spread over an SLO: models
+// that start together send their batches together for long, in waves that do not occur otherwise.
 func (r *rig) runLoad(rate float64, d time.Duration, wake bool) {
 	var wg sync.WaitGroup
 	for _, c := range r.cores {
@@ -227,8 +226,8 @@ func (r *rig) runLoad(rate float64, d time.Duration, wake bool) {
 	wg.Wait()
 }
 
-// yieldEvery is how often a core yields, ns. Go takes the processor from a goroutine that has not for
-// 10 ms, and on a machine whose cores all spin it comes back a tick of the kernel later.
+// yieldEvery is how often a core yields, in ns. Go preempts a goroutine that has not yielded for 10 ms, and on a
+// machine whose cores all spin it resumes one kernel tick later.
 const yieldEvery = 2_000_000
 
 func (c *core) runCore(rate float64, d time.Duration, wake bool) {
@@ -246,8 +245,8 @@ func (c *core) runCore(rate float64, d time.Duration, wake bool) {
 			yield = now + yieldEvery
 		}
 
-		// With nothing due the core does what its neighbours would: it ends batches and lets the loop look at its
-		// timers.
+		// Without a due request, the core completes batches and lets the loop check its timers, as its neighbours
+		// would.
 		due := int(float64(now-start)/gap) - n
 		if due <= 0 {
 			c.completeDue(now)
@@ -261,7 +260,7 @@ func (c *core) runCore(rate float64, d time.Duration, wake bool) {
 			c.lagMax = lag
 		}
 
-		// Models wake one after the other, so that the engine does not meet all of them in one moment.
+		// Models start one after another, so that the engine does not get all of them at one moment.
 		if wake {
 			c.drawn = min(c.models, 1+uint64(float64(now-start)/min(slo, float64(d)/2)*float64(c.models)))
 		}
@@ -285,8 +284,8 @@ func (c *core) runCore(rate float64, d time.Duration, wake bool) {
 	c.sent += uint64(n)
 }
 
-// nextModel draws the model of the next request, all alike: a Weyl sequence, scrambled by one
-// multiplication, costs less than a table that has to stay in the cache.
+// nextModel draws the model of the next request with equal probabilities. A Weyl sequence, scrambled by one
+// multiplication, costs less than a table that must stay in the cache.
 func (c *core) nextModel() uint32 {
 	c.draw += 0x9E3779B97F4A7C15
 	hi, lo := bits.Mul64(c.draw, 0xD6E8FEB86659FD93)
@@ -297,8 +296,7 @@ func (c *core) nextModel() uint32 {
 // completeDue reports the batches whose calendar slots have passed.
 func (c *core) completeDue(now int64) {
 	for last := now>>slotShift - 1; c.done < last; {
-		// After a pause longer than the calendar only its last round is looked through: older slots are the
-		// same places.
+		// After a pause longer than the calendar, scan only its last round: older slots are the same places.
 		c.done = max(c.done+1, last-slots+1)
 		at := c.done & (slots - 1)
 		c.mu.Lock()
@@ -310,7 +308,7 @@ func (c *core) completeDue(now int64) {
 	}
 }
 
-// resetCounts forgets what was counted so far.
+// resetCounts resets the counters.
 func (r *rig) resetCounts(sampling bool) {
 	for _, c := range r.cores {
 		c.mu.Lock()
@@ -323,26 +321,26 @@ func (r *rig) resetCounts(sampling bool) {
 	}
 }
 
-// Sample is what one run at one rate gave.
+// Sample is the result of one run at one rate.
 type Sample struct {
 	Rate             float64 // offered
 	Sent             uint64
 	Dropped, Batches uint64
-	LagMax           int64 // ns that the generator fell behind at most
+	LagMax           int64 // largest lag of the generator, ns
 	Busy             time.Duration
 	Mallocs          uint64
 	Delays           []int64 // sorted
 }
 
-// measureRate warms up at rate and measures for d. It comes to the rate from below: an overload before, at a
-// higher rate, leaves requests with hardly any budget and the smallest of batches behind, and a scheduler
-// that is late with these at the full rate stays late.
+// measureRate warms up at rate and measures for d. It approaches the rate from below: an earlier overload at a higher
+// rate leaves requests with almost no budget and tiny batches, and a scheduler that is late with these at the full
+// rate stays late.
 func (r *rig) measureRate(rate float64, warm, d time.Duration, delays bool) Sample {
 	r.resetCounts(delays)
 	r.runLoad(rate/4, warm, true)
 	r.runLoad(rate, warm, false)
 
-	// What the warm-up left behind is collected now, not while it is measured.
+	// Collect the garbage of the warm-up now, not during the measurement.
 	runtime.GC()
 	r.resetCounts(delays)
 

@@ -11,14 +11,14 @@ import (
 	"downbeat.dev/core/engine"
 )
 
-// What a run must keep to.
+// Limits of a passed run.
 const (
 	lagLimit     = 2 * time.Millisecond // the generator's
 	droppedLimit = 0.001                // share of the requests
 	mallocsLimit = 0.001                // per request
 )
 
-// Result is one setting's outcome.
+// Result is one setting's result.
 type Result struct {
 	Models       int     `json:"models"`
 	GPUs         int     `json:"gpus"`
@@ -33,28 +33,28 @@ type Result struct {
 	Pass         bool    `json:"pass"`
 	RealTime     bool    `json:"real_time"` // no other process took time slices
 	BatchMean    float64 `json:"batch_mean"`
-	StepNs       float64 `json:"step_ns_per_req"` // CPU time per request with time virtual
+	StepNs       float64 `json:"step_ns_per_req"` // CPU time per request in virtual time
 	TimerP50     int64   `json:"timer_p50_ns"`    // lateness of a loop's wake-ups
 	TimerP99     int64   `json:"timer_p99_ns"`
 
 	Compare []Naive `json:"compare,omitempty"`
 }
 
-// Options say how long to measure.
+// Options are the options of a measurement.
 type Options struct {
-	Each    time.Duration // one run
-	Tries   int           // rates tried at most
-	Compare bool          // also the two naive dispatchers
-	Shared  bool          // leave the time slices that other processes take in
+	Each    time.Duration // length of one run
+	Tries   int           // largest number of tried rates
+	Compare bool          // also measure the two naive dispatchers
+	Shared  bool          // no real-time priority: other processes' time slices count
 }
 
-// beginRealtime makes the process real-time unless that is not wanted, or not allowed, or would not last for a run.
+// beginRealtime makes the process real-time unless that is not wanted, not allowed, or too short for a run.
 func (o *Options) beginRealtime(progress func(string)) (end func(), ok bool) {
 	if o.Shared {
 		return func() {}, false
 	}
 	err := fmt.Errorf("runs of %v: at most %v", o.Each, busyMost/2)
-	if 2*o.Each <= busyMost { // a run and what comes before it
+	if 2*o.Each <= busyMost { // a run and its warm-up
 		if end, err = makeRealtime(); err == nil {
 			return end, true
 		}
@@ -63,7 +63,7 @@ func (o *Options) beginRealtime(progress func(string)) (end func(), ok bool) {
 	return func() {}, false
 }
 
-// checkLimits says whether a sample keeps to the limits, and if not, which it broke.
+// checkLimits returns an error if a sample exceeds a limit.
 func (s *Sample) checkLimits() error {
 	switch {
 	case s.Sent == 0:
@@ -78,7 +78,7 @@ func (s *Sample) checkLimits() error {
 	return nil
 }
 
-// Run finds the highest rate that one setting holds. progress gets a line per rate tried.
+// Run finds the highest rate that one setting sustains. progress gets a line per tried rate.
 func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Result, error) {
 	res := Result{Models: set.Models, GPUs: set.GPUs, Cores: set.Cores}
 	if err := set.checkSetting(); err != nil {
@@ -104,7 +104,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 
 	capacity := 0.95 * float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
 	top := min(capacity, 1.3e9/guess*float64(set.Cores))
-	// The machine has moments of its own, so a rate may fail twice before a lower one is tried.
+	// The machine has disturbances, so a rate may fail twice before a lower one is tried.
 	best, err := highestRate(ctx, top, o.Tries, func(rate float64) error {
 		time.Sleep(rest)
 		s := r.measureRate(rate, o.Each/2, o.Each, false)
@@ -122,14 +122,14 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 		return res, err
 	}
 
-	// Delays are measured at 70 %: at the highest rate they would show the queue and not the scheduler.
+	// Measure delays at 70 %: at the highest rate they would show the queue, not the scheduler.
 	time.Sleep(rest)
 	s := r.measureRate(0.7*best, o.Each/2, o.Each, true)
 	if n := len(s.Delays); n > 0 {
 		res.GrantP50, res.GrantP99 = max(0, s.Delays[n/2]), max(0, s.Delays[n*99/100])
 	}
 
-	// The rig's threads poll without rest, so they must be gone before timers are measured.
+	// The rig's threads poll without pause, so end them before measuring timers.
 	r.closeRig()
 	runtime.GC()
 	if res.TimerP50, res.TimerP99, err = timerError(ctx, 400); err != nil {
@@ -168,8 +168,8 @@ func (s Setting) checkSetting() error {
 	return nil
 }
 
-// highestRate looks for the highest rate that holds: down from top by steps until one does, then up
-// between it and the last that did not.
+// highestRate finds the highest rate that holds: down from top in steps until one holds, then up between that one and
+// the last that did not.
 func highestRate(ctx context.Context, top float64, tries int, hold func(float64) error) (float64, error) {
 	best, failed := 0.0, 0.0
 	rate := top
@@ -179,7 +179,7 @@ func highestRate(ctx context.Context, top float64, tries int, hold func(float64)
 			return best, err
 		}
 
-		// A rate that fails once is tried again: a neighbour may have taken the core.
+		// Try a failed rate again: another process may have taken the core.
 		err := hold(rate)
 		if err != nil {
 			err = hold(rate)
@@ -191,7 +191,7 @@ func highestRate(ctx context.Context, top float64, tries int, hold func(float64)
 			failed = rate
 		}
 
-		// Known to 4 %.
+		// Precision: 4 %.
 		if best > 0 && (failed == 0 || failed/best < 1.04) {
 			break
 		}
@@ -209,7 +209,7 @@ func highestRate(ctx context.Context, top float64, tries int, hold func(float64)
 	return best, nil
 }
 
-// virtualCost returns the time per request when time is virtual: nothing waits, nothing lags.
+// virtualCost returns the time per request in virtual time, without waiting and lag.
 func virtualCost(set Setting) (float64, error) {
 	v := &virtual{now: 1}
 	r, err := newRig(set, v)
@@ -222,7 +222,7 @@ func virtualCost(set Setting) (float64, error) {
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
 
-	// The first pass grows every pool; the second is what counts.
+	// The first pass grows every pool; the second one counts.
 	r.stepVirtual(v, rate, span)
 	r.resetCounts(false)
 	start := usage.ProcessorTime()

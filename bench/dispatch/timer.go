@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// The lone model's ℓ(1) and ℓ(2), and its requests' budget, ns. With one GPU and one request the batch
-// is due ℓ(2) before the deadline; a late one is still met, or the scheduler would come to ask sooner.
+// ℓ(1) and ℓ(2) of the only model, and its requests' budget, in ns. With one GPU and one request, the batch is due
+// ℓ(2) before the deadline. A late batch still meets it, else the scheduler would wake earlier.
 const loneExec, loneExec2, loneBudget = 1_000_000, 1_900_000, 10_000_000
 
 // lone is an engine with real loops, one GPU and one request at a time.
@@ -35,7 +35,7 @@ func (l *lone) Peers([]wire.Peer)          {}
 func (l *lone) Cut(error)                  {}
 
 func (l *lone) Execute(m []engine.Order) {
-	// The clock comes before the lock: a wait for it is not the timer's.
+	// Read the clock before taking the lock, so that waiting for the lock does not count.
 	now := int64(l.clock.Now())
 	l.mu.Lock()
 	l.late = append(l.late, now-(int64(m[0].Requests[0].Deadline)-loneExec2)) // the deadline as the engine plans it
@@ -43,11 +43,10 @@ func (l *lone) Execute(m []engine.Order) {
 	l.sent <- wire.Done{Batch: m[0].Batch, GPU: m[0].GPU}
 }
 
-// timerWarm is how many batches pass before any counts: a loop learns how late its host wakes it.
+// timerWarm is the number of uncounted batches at the beginning: a loop learns how late its host wakes it.
 const timerWarm = 400
 
-// timerError measures how late a loop that has nothing else to do sends a batch whose time has
-// come, over n batches.
+// timerError measures how late an otherwise idle loop sends due batches, over n batches.
 func timerError(ctx context.Context, n int) (p50, p99 int64, err error) {
 	e, err := engine.New(engine.Options{})
 	if err != nil {
