@@ -31,7 +31,7 @@ type rig struct {
 	sub     cuda.Submission
 }
 
-// openRig loads m on r; on an error nothing stays open.
+// openRig loads m on r; after an error nothing stays open.
 func openRig(dev *cuda.Device, r *executor.Runtime, m *onnx.Model, batchMax int, precision layers.Precision) (*rig, error) {
 	g, err := layered.Graph(m)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *rig) allocateTensors(tensors []layers.Tensor) (at []cuda.Address, err e
 }
 
 func (b *rig) closeRig() (err error) {
-	// Free of a nil slab, event or stream does nothing, so a rig that opened in part closes as well.
+	// Free of a nil slab, event or stream does nothing, so a partly opened rig also closes.
 	for _, h := range b.host {
 		h.Free()
 	}
@@ -111,7 +111,7 @@ func (b *rig) randomInputs(rng *rand.Rand, n int, intMax int64) [][]byte {
 	for i, t := range b.plan.Inputs {
 		h := b.host[i].Bytes()
 
-		// Memory is the largest batch's; a smaller batch takes its first rows.
+		// Memory is the largest batch's; a smaller batch uses its first rows.
 		h = h[:len(h)/b.plan.Batch*n]
 
 		switch t.Type {
@@ -134,8 +134,8 @@ func (b *rig) randomInputs(rng *rand.Rand, n int, intMax int64) [][]byte {
 	return all
 }
 
-// roundTo returns what f is in the model's precision: an input that has to be rounded is another input, and a
-// floor of it another number.
+// roundTo rounds f to the model's precision: an input that must be rounded is another input, and the floor of it
+// another number.
 func (b *rig) roundTo(f float32) float32 {
 	switch b.plan.Precision {
 	case layers.FP16:
@@ -146,7 +146,7 @@ func (b *rig) roundTo(f float32) float32 {
 	return f
 }
 
-// runBatch computes a batch of n with poisoned outputs and returns the outputs as numbers; by layers when hook is set.
+// runBatch runs a batch of n with poisoned outputs and returns the outputs as numbers; by layers if hook is set.
 func (b *rig) runBatch(ctx context.Context, n int, byLayer bool) ([][]float64, error) {
 	b.sub.Reset()
 	k := len(b.plan.Inputs)
@@ -156,7 +156,7 @@ func (b *rig) runBatch(ctx context.Context, n int, byLayer bool) ([][]float64, e
 		b.sub.CopyIn(b.stream, b.inputs[i], h[:len(h)/b.plan.Batch*n])
 	}
 
-	// Outputs begin as NaN, so that what a kernel leaves out shows.
+	// Fill the outputs with NaN, so that elements that a kernel omits show.
 	for i := range b.plan.Outputs {
 		b.sub.Fill(b.stream, b.outputs[i], 0xff, b.memory[k+i].Bytes())
 	}
@@ -169,8 +169,7 @@ func (b *rig) runBatch(ctx context.Context, n int, byLayer bool) ([][]float64, e
 	for i, t := range b.plan.Outputs {
 		h := b.host[k+i].Bytes()
 		h = h[:len(h)/b.plan.Batch*n]
-		// Host memory is cleared as well: a copy that does not happen must not leave the right answer of the
-		// batch before.
+		// Clear host memory as well: a missing copy must not leave the right answer of the previous batch.
 		clear(h)
 
 		b.sub.Reset()
@@ -198,7 +197,7 @@ func (b *rig) computeBatch(ctx context.Context, n int, byLayer bool) error {
 		return err
 	}
 
-	// As one submission: the graph's launches and the event leave together, as a backend sends them.
+	// One submission: the graph's launches and the event leave together, as a backend sends them.
 	if err := b.model.Enqueue(&b.sub, b.stream, n, b.inputs, b.outputs); err != nil {
 		return err
 	}
@@ -208,7 +207,7 @@ func (b *rig) computeBatch(ctx context.Context, n int, byLayer bool) error {
 }
 
 func numbersOf[T any](b []byte) []T {
-	// Pinned memory is aligned for every type, so its bytes are read as numbers in place.
+	// Pinned memory is aligned for every type, so read its bytes as numbers in place.
 	var t T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(t)))
 }
@@ -221,9 +220,9 @@ func widenNumbers[T float32 | int64](v []T) []float64 {
 	return out
 }
 
-// distanceTo returns how far got is from want: the worst element's error against its own size plus the tensor's
-// root mean square, so that elements near zero do not decide; and the norm of the difference over the norm.
-// NaN where only one side has it.
+// distanceTo returns the distance of got from want in two measures. worst is the largest error of an element,
+// relative to its own size plus the tensor's root mean square, so that elements near zero do not decide. norm is the
+// norm of the difference over the norm of want. Both are NaN if only one side has a NaN.
 func distanceTo(got, want []float64) (worst, norm float64, err error) {
 	if len(got) != len(want) {
 		return 0, 0, fmt.Errorf("%d elements, reference has %d", len(got), len(want))
@@ -231,7 +230,7 @@ func distanceTo(got, want []float64) (worst, norm float64, err error) {
 
 	square, off := 0.0, 0.0
 	for i, w := range want {
-		// A NaN on one side only is an error of its own; no bound on differences finds it.
+		// Report a NaN on one side: no bound on differences finds it.
 		if math.IsNaN(got[i]) != math.IsNaN(w) {
 			return math.NaN(), math.NaN(), nil
 		}

@@ -6,15 +6,15 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// Case is a graph to be checked and the sizes to check it at.
+// Case is a graph to check, with its batch sizes.
 type Case struct {
 	Name    string
 	Model   *onnx.Model
 	Batches []int
-	IntMax  int64 // integer inputs are drawn from 0 to IntMax−1; 0 takes 2
+	IntMax  int64 // integer inputs are drawn from 0 to IntMax−1; 0 means 2
 }
 
-// opCase is a small graph: f gets a builder and its input of the given dims and returns the result.
+// opCase returns a small graph: f gets a builder and its input of the given dims and returns the result.
 func opCase(name string, dims []int64, f func(n *net, x string) string) Case {
 	n := newNet(name, 9)
 	x := n.Input("x", onnx.Float, onnx.Batched(dims...))
@@ -22,7 +22,7 @@ func opCase(name string, dims []int64, f func(n *net, x string) string) Case {
 	return Case{Name: name, Model: n.buildModel(13), Batches: []int{1, 3}}
 }
 
-// Operators returns a case for every operator, in the forms that differ.
+// Operators returns a case for every operator, in each different form.
 func Operators() []Case {
 	all := append(elementwiseCases(), convCases()...)
 	all = append(all, productCases()...)
@@ -41,7 +41,7 @@ func elementwiseCases() (all []Case) {
 		all = append(all, c)
 	}
 
-	// Defined above 0 alone.
+	// Defined only above 0.
 	for _, name := range []string{"Log", "Sqrt", "Reciprocal"} {
 		all = append(all, opCase(name, []int64{33}, func(n *net, x string) string {
 			return n.Node(name, []string{n.Node("Add", []string{n.Node("Abs", []string{x}), n.Scalar(0.5)})})
@@ -53,7 +53,7 @@ func elementwiseCases() (all []Case) {
 			return n.Node("Mul", []string{n.Node("Sigmoid", []string{x}), x})
 		}))
 
-	// Both operands are stretched, and in the second case the constant stands first.
+	// Both operands are broadcast, and in the second case the constant comes first.
 	for _, name := range []string{"Add", "Sub", "Mul", "Div", "Min", "Max"} {
 		all = append(all, opCase(name+" broadcast", []int64{4, 1, 6}, func(n *net, x string) string {
 			return n.Node(name, []string{x, n.Node("Reshape", []string{n.addAround(2, 1, 30), n.Shape(5, 6)})})
@@ -68,7 +68,7 @@ func elementwiseCases() (all []Case) {
 }
 
 func convCases() (all []Case) {
-	// Odd sizes leave tiles filled in part; as many groups as channels make a convolution depthwise.
+	// Odd sizes leave tiles partly filled; as many groups as channels make a convolution depthwise.
 	for _, c := range []struct{ in, out, k, stride, groups int64 }{{3, 8, 3, 1, 1}, {8, 70, 1, 1, 1}, {6, 8, 3, 2, 2}, {16, 16, 3, 1, 16}, {8, 16, 5, 2, 4}, {12, 12, 5, 2, 12}, {70, 66, 3, 1, 1}} {
 		name := fmt.Sprintf("Conv %d to %d, %d by %d, stride %d, %d groups", c.in, c.out, c.k, c.k, c.stride, c.groups)
 		all = append(all, opCase(name, []int64{c.in, 9, 11}, func(n *net, x string) string { return n.addConv(x, c.in, c.out, c.k, c.stride, c.groups, "Relu") }))
@@ -99,7 +99,7 @@ func convCases() (all []Case) {
 }
 
 func productCases() (all []Case) {
-	// The same numbers under both layouts of the weight: a kernel that ignores transB shows.
+	// The same numbers in both layouts of the weight: this finds a kernel that ignores transB.
 	for trans := range int64(2) {
 		all = append(all, opCase(fmt.Sprintf("Gemm transB %d", trans), []int64{70}, func(n *net, x string) string {
 			dims := [][]int64{{70, 65}, {65, 70}}[trans]
@@ -121,7 +121,8 @@ func productCases() (all []Case) {
 }
 
 func indexCases() []Case {
-	// Operators that move elements or compute shapes: negative and reversed indices, shapes known only from other tensors.
+	// Operators that move elements or compute shapes: negative and reversed indices, shapes known only from other
+	// tensors.
 	all := []Case{
 		opCase("Transpose", []int64{3, 4, 5}, func(n *net, x string) string { return n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2)) }),
 		opCase("Concat", []int64{3, 4}, func(n *net, x string) string {
@@ -200,7 +201,7 @@ func rowCases() (all []Case) {
 	}), norm, Case{Name: "ArgMax", Model: arg.buildModel(13), Batches: []int{1, 3}})
 }
 
-// optionCases are products and convolutions whose depth is split, and that fill tiles whole and in part.
+// optionCases are products and convolutions whose depth is split, and that fill tiles fully and partly.
 func optionCases() (all []Case) {
 	for _, d := range [][3]int64{{40, 264, 136}, {130, 72, 24}} {
 		all = append(all, opCase(fmt.Sprintf("MatMul %v with residual and Relu", d), []int64{d[0], d[1]}, func(n *net, x string) string {
@@ -222,7 +223,7 @@ func attentionCases() []Case {
 	}
 }
 
-// Networks returns whole graphs, small enough for the emulated device.
+// Networks returns whole graphs that are small enough for the emulated device.
 func Networks() []Case {
 	return []Case{
 		{Name: "resnet50 32", Model: ResNet50(32, 1), Batches: []int{1}},
@@ -231,7 +232,7 @@ func Networks() []Case {
 	}
 }
 
-// FullNetworks are the graphs that are measured.
+// FullNetworks returns the measured graphs.
 func FullNetworks() []Case {
 	return []Case{
 		{Name: "resnet50", Model: ResNet50(224, 1), Batches: []int{1, 4}},

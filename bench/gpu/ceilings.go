@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// Ceilings are the copy rates of this machine, in GB/s: what no batch can beat.
+// Ceilings are the copy rates of this machine, in GB/s, an upper bound for every batch.
 type Ceilings struct {
 	Device     float64 `json:"device_copy_gbps"` // within the device, bytes read and written
 	In         float64 `json:"copy_in_gbps"`     // from pinned memory
@@ -79,11 +79,11 @@ func (t *copies) openCopies() (err error) {
 	return err
 }
 
-// timeCopies returns the nanoseconds of ceilingRounds copies, after one that is not counted.
+// timeCopies returns the nanoseconds of ceilingRounds copies, after an uncounted one.
 func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (float64, error) {
 	var s cuda.Submission
 
-	// The first copy takes the clocks up and touches the pages; it lies before the first event.
+	// The first copy raises the clock rates and touches the pages; it precedes the first event.
 	add(&s)
 	s.Record(t.st, t.from)
 	for range ceilingRounds {
@@ -95,7 +95,7 @@ func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (
 		return 0, err
 	}
 
-	// The device's own clock leaves out what submitting and waiting take on the host.
+	// The device's clock excludes the time of submitting and waiting on the host.
 	took, err := t.dev.Elapsed(t.from, t.to)
 	return float64(max(took, 1)), err
 }

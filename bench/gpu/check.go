@@ -13,9 +13,9 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
-// ErrorMax returns the largest relative error of a result: of its worst element 1e-3 in fp32, of its norm
-// 2e-2 in fp16 and 3e-2 in bf16, where one rounding of one element may already be 4e-3: the scores of the
-// detector's first early exit, differences of large terms, come to 2.6e-2 on the emulated device.
+// ErrorMax returns the largest accepted relative error of a result: 1e-3 for the worst element in fp32, and for the
+// norm 2e-2 in fp16 and 3e-2 in bf16, where one rounding of one element may already be 4e-3. The scores of the
+// detector's first early exit, differences of large terms, reach 2.6e-2 on the emulated device.
 func ErrorMax(p layers.Precision) float64 {
 	switch p {
 	case layers.FP32:
@@ -26,7 +26,7 @@ func ErrorMax(p layers.Precision) float64 {
 	return 2e-2
 }
 
-// Checked is the outcome of one case at one batch size.
+// Checked is the result of one case at one batch size.
 type Checked struct {
 	Case      string  `json:"case"`
 	Precision string  `json:"precision"`
@@ -37,7 +37,7 @@ type Checked struct {
 	Reason    string  `json:"reason,omitempty"`
 }
 
-// CheckConfig is what Check needs.
+// CheckConfig is the configuration of Check.
 type CheckConfig struct {
 	Library    string // ONNX Runtime; "" for the usual places
 	Seed       uint64 // of the random inputs
@@ -54,8 +54,8 @@ func Emulated() (*cuda.Device, error) {
 	return cuda.OpenEmulated(cuda.Emulation{Virtual: true, MemoryBytes: 4 << 30, PinnedBytesMax: 1 << 30, Kernels: kernels.Reference()})
 }
 
-// Check compares every case with ONNX Runtime's CPU results, with fresh random inputs and poisoned outputs,
-// calling report for each. The error says how many failed.
+// Check compares every case with ONNX Runtime's CPU results, with new random inputs and poisoned outputs, and calls
+// report for each. The error contains the number of failures.
 func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, report func(Checked)) error {
 	free, _, err := dev.MemoryInfo()
 	if err != nil {
@@ -85,7 +85,7 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 			report(Checked{Case: cases[i].Name, Reason: err.Error()})
 		}
 
-		// After an error of the device nothing that follows says anything.
+		// After an error of the device, later results mean nothing.
 		if dev.Err() != nil {
 			return fmt.Errorf("check %q: %w", cases[i].Name, dev.Err())
 		}
@@ -98,7 +98,7 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 }
 
 func (c CheckConfig) checkCase(ctx context.Context, dev *cuda.Device, r *executor.Runtime, k *Case, report func(Checked)) (err error) {
-	// The reference is opened once per case: it serves every precision and batch.
+	// Open the reference once per case: it serves every precision and batch.
 	ref, err := openReference(c.Library, k.Model)
 	if err != nil {
 		return err
@@ -146,8 +146,8 @@ func (c CheckConfig) checkPrecision(ctx context.Context, dev *cuda.Device, r *ex
 	return nil
 }
 
-// draws is how many random inputs a result in half precision is judged by together: the error of one small
-// batch scatters by a third, and the limit is meant for the arithmetic, not for the luckless draw.
+// draws is the number of random inputs by which a half-precision result is judged together: the error of one small
+// batch varies by a third, and the limit should judge the arithmetic, not the draw.
 const draws = 4
 
 func (c CheckConfig) compareOutputs(ctx context.Context, b *rig, ref *reference, rng *rand.Rand, k *Case, out Checked, most float64) (Checked, error) {
@@ -177,12 +177,12 @@ func (c CheckConfig) compareOutputs(ctx context.Context, b *rig, ref *reference,
 			return out, fmt.Errorf("output %d: %w", i, err)
 		}
 
-		// Half precision is judged by the norm of the error over several draws: single elements near 0 have no
-		// relative error to speak of.
+		// Judge half precision by the norm of the error over several draws: elements near 0 have no meaningful
+		// relative error.
 		if half {
 			d = norm
 		}
-		if !(d <= most) { // also when it is not a number
+		if !(d <= most) { // also true for NaN
 			out.Passed, out.Reason = false, fmt.Sprintf("output %d: relative error %.3g, at most %.0e", i, d, most)
 		}
 		out.Error = max(out.Error, d)
@@ -190,7 +190,7 @@ func (c CheckConfig) compareOutputs(ctx context.Context, b *rig, ref *reference,
 	return out, nil
 }
 
-// joinValues appends each output's values to those of the draws before.
+// joinValues appends each output's values to those of earlier draws.
 func joinValues(all, more [][]float64) [][]float64 {
 	if all == nil {
 		return more

@@ -19,27 +19,27 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
-// Options are what "downbeat bench gpu" takes.
+// Options are the options of "downbeat bench gpu".
 type Options struct {
 	Check    bool // compare with ONNX Runtime instead of measuring
 	Small    bool // with Check: operators and small networks only
-	Emulated bool // run on the emulated device: for trying the command, its times mean nothing
+	Emulated bool // run on the emulated device, to try the command; its times mean nothing
 	JSON     bool
 	Library  string   // ONNX Runtime
-	Models   string   // folder whose *.onnx files are checked too; "" for none
-	Python   string   // that has torch; "" for none
+	Models   string   // folder whose *.onnx files are also checked; "" for none
+	Python   string   // an interpreter with torch; "" for none
 	Graphs   []string // of Graphs; all if empty
 	Batches  []int
 	Rounds   int
 	Seed     uint64
 
 	Precisions []string // fp32, fp16, bf16; all if empty
-	Match      string   // with Check: a regular expression of cases' names
+	Match      string   // with Check: a regular expression for cases' names
 	Tune       bool     // see executor.Config
 	Libraries  string   // likewise
 	Layers     bool     // also the time of each layer, in the JSON
 	found      string   // the libraries
-	Lines      string   // a file that gets each row as a line of JSON when it is there
+	Lines      string   // a file to which each row is appended as a line of JSON
 }
 
 // parsePrecisions parses o.Precisions.
@@ -69,7 +69,7 @@ type report struct {
 	Checks     []Checked       `json:"checks,omitempty"`
 }
 
-// Command runs what o says and writes the result to w. Without a GPU the error matches
+// Command runs the measurement or the check and writes the result to w. Without a GPU the error matches
 // cuda.ErrNotSupported.
 func Command(ctx context.Context, o Options, w io.Writer) (err error) {
 	dev, err := o.openDevice()
@@ -98,7 +98,7 @@ func Command(ctx context.Context, o Options, w io.Writer) (err error) {
 		err = o.measureAll(ctx, dev, &r)
 	}
 
-	// The result is written even after an error: rows that were measured cost minutes.
+	// Write the result even after an error: measured rows cost minutes.
 	if o.JSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -119,7 +119,7 @@ func (o Options) openDevice() (*cuda.Device, error) {
 }
 
 func (o Options) checkAll(ctx context.Context, dev *cuda.Device, r *report) error {
-	// Networks of full size are too large for the emulated device, which computes in Go.
+	// Full-size networks are too large for the emulated device, which computes in Go.
 	cases := append(Operators(), Networks()...)
 	if !o.Emulated && !o.Small {
 		cases = append(cases, FullNetworks()...)
@@ -159,7 +159,7 @@ func fileCases(folder string) (all []Case, err error) {
 		}
 
 		rel, _ := filepath.Rel(folder, path)
-		all = append(all, Case{Name: rel, Model: m, Batches: []int{4, 16}, IntMax: 256}) // a row of three classes says little of a norm
+		all = append(all, Case{Name: rel, Model: m, Batches: []int{4, 16}, IntMax: 256}) // the norm of a row of three classes is not meaningful
 		return nil
 	})
 	return all, err
@@ -174,7 +174,7 @@ func (o Options) measureAll(ctx context.Context, dev *cuda.Device, r *report) (e
 		defer stop()
 	}
 
-	// Lines are written as rows come, so that a run that is cut short keeps what it has measured.
+	// Write lines as rows come, so that an interrupted run keeps its measurements.
 	lines, err := o.openLines()
 	if err != nil {
 		return err
@@ -210,10 +210,10 @@ func (o Options) measureAll(ctx context.Context, dev *cuda.Device, r *report) (e
 	return errors.Join(err, perr)
 }
 
-// pipelineGraph names the measurement of batches under way at once among the graphs.
+// pipelineGraph is the name, among the graphs, of the measurement of overlapping batches.
 const pipelineGraph = "resnet50-bytes"
 
-// openLines opens the file of lines; what is written to it goes nowhere where there is none.
+// openLines opens the file of lines; without a file name, output is discarded.
 func (o Options) openLines() (io.WriteCloser, error) {
 	if o.Lines == "" {
 		return discard{io.Discard}, nil
@@ -225,7 +225,7 @@ type discard struct{ io.Writer }
 
 func (discard) Close() error { return nil }
 
-// eachGraph measures every graph in every precision. One that fails does not keep the others from it.
+// eachGraph measures every graph in every precision. It goes on after a graph fails.
 func (o Options) eachGraph(ctx context.Context, dev *cuda.Device, c Config, report func(Row)) error {
 	names := o.Graphs
 	if len(names) == 0 {
@@ -254,7 +254,7 @@ func (o Options) eachGraph(ctx context.Context, dev *cuda.Device, c Config, repo
 				errs = append(errs, fmt.Errorf("%s in %v: %w", name, c.Precision, err))
 			}
 
-			// After an error of the device, or of whoever waits, no further row would mean anything.
+			// After an error of the device, or the end of ctx, no further row would mean anything.
 			if dev.Err() != nil || ctx.Err() != nil {
 				return errors.Join(errs...)
 			}

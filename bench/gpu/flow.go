@@ -19,22 +19,22 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Throughput is what a backend's executor reaches with 150 KiB images: copies in, compute and copies out of
-// consecutive batches at once.
+// Throughput is the throughput of a backend's executor with 150 KiB images: copies in, compute and copies out of
+// consecutive batches overlap.
 type Throughput struct {
 	Batch     int     `json:"batch"`
 	Pinned    bool    `json:"pinned"`
 	Pageable  float64 `json:"pageable_images_per_second"` // the same without pinned memory
 	Ratio     float64 `json:"pinned_over_pageable"`
-	Alone     float64 `json:"alone_images_per_second"` // one batch at a time, whose rows still arrive before
+	Alone     float64 `json:"alone_images_per_second"` // one batch at a time, whose rows arrive earlier
 	PerSecond float64 `json:"images_per_second"`
-	CopyIn    float64 `json:"copy_in_bound"` // images per second that the link alone would reach
+	CopyIn    float64 `json:"copy_in_bound"` // images per second of the link alone
 	Compute   float64 `json:"compute_bound"`
 	Share     float64 `json:"share"` // of the smaller of the two bounds
 }
 
-// Pipelined measures a graph with two batches under way on the executor that backends have, and a third whose
-// rows arrive meanwhile. The bounds are its copies in and its batches alone, by the device's clock.
+// Pipelined measures a graph on a backend's executor with two batches under way and a third whose rows arrive
+// meanwhile. The bounds are its copies in alone and its batches alone, by the device's clock.
 func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, batch int) (out Throughput, err error) {
 	out.Batch = batch
 
@@ -50,7 +50,7 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 	}
 	defer func() { err = errors.Join(err, b.closeRig()) }()
 
-	// The bounds come first: the clocks that they take up are those of the runs that follow.
+	// Measure the bounds first: they raise the clock rates for the runs that follow.
 	if out.CopyIn, out.Compute, err = c.measureBounds(ctx, b, batch); err != nil {
 		return out, err
 	}
@@ -78,7 +78,7 @@ func (c Config) measureBounds(ctx context.Context, b *rig, batch int) (copyIn, c
 	defer from.Free()
 	var in, run []float64
 
-	// Copies and batches take turns, so that a clock that drifts meets both.
+	// Copies and batches alternate, so that a drifting clock affects both.
 	for range c.Rounds {
 		b.sub.Reset()
 		b.sub.Record(b.stream, from)
@@ -112,31 +112,31 @@ type program struct{ *executor.Model }
 
 func (p program) Release(n int) error { return p.Model.Release(n, nil) }
 
-// Footprint is the rig's to know.
+// Footprint returns zero: the rig manages its own memory.
 func (p program) Footprint() device.Footprint { return device.Footprint{} }
 
-// Update is not asked for.
+// Update is never called here.
 func (p program) Update(*repo.Model) (func(*cuda.Event) error, error) { return nil, device.ErrShape }
 
 // Close leaves the model to the rig.
 func (p program) Close() error { return nil }
 
-// measureFlow returns the rows per second of batches of which so many are under way at once, the next one's rows having
-// arrived, and whether all slots were pinned.
+// measureFlow returns the rows per second with this many batches under way, while the next one's rows have arrived,
+// and whether all slots were pinned.
 func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pageable bool) (perSecond float64, pinned bool, err error) {
 	m, err := b.layoutModel(batch)
 	if err != nil {
 		return 0, false, err
 	}
 
-	// Slots are memory of a data plane's node, as a backend has them: registered, and then pinned.
+	// Slots are memory of a data-plane node, as in a backend: registered, and then pinned.
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 
-	// One slot more than batches under way: the next batch's rows arrive while the others run.
+	// One more slot than batches under way: the next batch's rows arrive while the others run.
 	var slots []*device.Slot
 	for i := range under + 1 {
 		memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
@@ -147,13 +147,13 @@ func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pagea
 		slots = append(slots, device.NewSlot(i, device.Pages(memory.Bytes())))
 	}
 
-	// Cold: the graphs are captured by the first batches, which warmFlow lets pass.
+	// Cold: the first batches capture the graphs; warmFlow excludes them.
 	e, err := accel.New(b.dev, accel.Config{Compile: func(*device.Model, sync.Locker) (accel.Program, error) { return program{b.model}, nil },
 		Cold: true, Timeout: c.Timeout, Borrowed: true, Pageable: pageable})
 	if err != nil {
 		return 0, false, err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }() // before the memory goes: it is pinned
+	defer func() { err = errors.Join(err, e.Close()) }() // before freeing the memory, which it pinned
 
 	for _, s := range slots {
 		if err := e.AddSlot(s); err != nil {
@@ -172,15 +172,16 @@ func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pagea
 	return float64(batch*c.Rounds) / took.Seconds(), e.Memory().Unpinned == 0, err
 }
 
-// warmFlow is how many batches go first: each area's graph is captured, and the device's clocks are up from bounds.
+// warmFlow is the number of batches before the measurement: each area's graph is captured, and the bounds have raised
+// the device's clocks.
 const warmFlow = 2
 
-// pushBatches sends batches through e with one less under way than there are slots.
+// pushBatches sends batches through e, with one less under way than there are slots.
 func pushBatches(ctx context.Context, e *accel.Executor, m *device.Model, slots []*device.Slot, rows, batches int) (time.Duration, error) {
 	of := func(i int) device.Batch { return device.Batch{Model: m, Slot: slots[i%len(slots)], Rows: rows} }
 
 	start := time.Now()
-	// The first batch's rows are there before anything runs, as they would be behind another batch.
+	// The first batch's rows arrive before anything runs, as behind another batch.
 	e.Arrived(m, of(0).Slot, device.AllInputs, 0, rows)
 
 	for i := range batches + len(slots) - 2 {
@@ -193,7 +194,7 @@ func pushBatches(ctx context.Context, e *accel.Executor, m *device.Model, slots 
 			}
 		}
 
-		// As many batches are under way as there are slots but one.
+		// Keep one batch less under way than there are slots.
 		if last := i - len(slots) + 2; last >= 0 {
 			if err := e.Wait(of(last)); err != nil {
 				return 0, err
@@ -205,9 +206,9 @@ func pushBatches(ctx context.Context, e *accel.Executor, m *device.Model, slots 
 
 var datatypes = map[layers.DataType]model.Datatype{layers.Float32: "FP32", layers.Int32: "INT32", layers.Int64: "INT64", layers.Uint8: "UINT8", layers.Bool: "BOOL"}
 
-// layoutModel is the rig's graph as a backend's model.
+// layoutModel returns the rig's graph as a backend's model.
 func (b *rig) layoutModel(batchMax int) (*device.Model, error) {
-	// Without the batch dimension, which a backend adds by itself.
+	// Drop the batch dimension, which a backend adds itself.
 	all := func(list []layers.Tensor) (out []model.Tensor, configs []repo.TensorConfig) {
 		for i, t := range list {
 			w := model.Tensor{Name: fmt.Sprint(i), Datatype: datatypes[t.Type]}

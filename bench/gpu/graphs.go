@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// net builds graphs with random weights; sizes of channels are multiplied by nothing: shapes are what they say.
+// net builds graphs with random weights. Channel counts are used as given, without a multiplier.
 type net struct {
 	*onnx.Builder
 	rng *rand.Rand
@@ -18,7 +18,7 @@ func newNet(name string, seed uint64) *net {
 	return &net{onnx.NewBuilder(name), rand.New(rand.NewPCG(seed, 42))}
 }
 
-// addWeights are normal with a deviation that keeps activations near one.
+// addWeights adds normal weights with a deviation that keeps activations near one.
 func (n *net) addWeights(fan int, dims ...int64) string {
 	count := int64(1)
 	for _, d := range dims {
@@ -33,7 +33,7 @@ func (n *net) addWeights(fan int, dims ...int64) string {
 	return n.Const(onnx.FloatTensor("", v, dims...))
 }
 
-// addAround are numbers near mean.
+// addAround adds numbers near mean.
 func (n *net) addAround(mean, spread float64, dims ...int64) string {
 	v := make([]float32, dims[0])
 	for i := range v {
@@ -42,7 +42,7 @@ func (n *net) addAround(mean, spread float64, dims ...int64) string {
 	return n.Const(onnx.FloatTensor("", v, dims...))
 }
 
-// addConv is a convolution over k×k with same padding, normalisation and an activation ("" for none).
+// addConv adds a convolution over k×k with same padding, normalisation and an activation ("" for none).
 func (n *net) addConv(x string, in, out, k, stride, groups int64, act string) string {
 	p := (k - 1) / 2
 	y := n.Node("Conv", []string{x, n.addWeights(int(in/groups*k*k), out, in/groups, k, k)},
@@ -71,7 +71,7 @@ func (n *net) buildModel(opset int64) *onnx.Model {
 	return m
 }
 
-// addHead is global pooling and a classifier of classes.
+// addHead adds global pooling and a classifier of classes.
 func (n *net) addHead(x string, width, classes int64) {
 	x = n.Node("GlobalAveragePool", []string{x})
 	x = n.Node("Flatten", []string{x}, onnx.Int("axis", 1))
@@ -79,14 +79,14 @@ func (n *net) addHead(x string, width, classes int64) {
 	n.Output("logits", x, onnx.Float, onnx.Batched(classes))
 }
 
-// ResNet50 is the graph of ResNet-50 v1.5 with random weights, for images of size by size.
+// ResNet50 returns the graph of ResNet-50 v1.5 with random weights, for images of size by size.
 func ResNet50(size int64, seed uint64) *onnx.Model {
 	n := newNet("resnet50", seed)
 	x := n.Input("image", onnx.Float, onnx.Batched(3, size, size))
 	return n.resNet50(x)
 }
 
-// ResNet50Bytes takes images as they come: size by size by 3 bytes, 147 KiB for 224.
+// ResNet50Bytes takes raw images: size by size by 3 bytes, 147 KiB for 224.
 func ResNet50Bytes(size int64, seed uint64) *onnx.Model {
 	n := newNet("resnet50-bytes", seed)
 	x := n.Input("image", onnx.Uint8, onnx.Batched(size, size, 3))
@@ -123,14 +123,14 @@ func (n *net) resNet50(x string) *onnx.Model {
 	return n.buildModel(13)
 }
 
-// MobileNet is the graph of MobileNetV2 with random weights, for images of size by size.
+// MobileNet returns the graph of MobileNetV2 with random weights, for images of size by size.
 func MobileNet(size int64, seed uint64) *onnx.Model {
 	n := newNet("mobilenet", seed)
 	x := n.Input("image", onnx.Float, onnx.Batched(3, size, size))
 	x = n.addConv(x, 3, 32, 3, 2, 1, "Relu6")
 	in := int64(32)
 
-	// Expansion, channels, repeats and stride, as the paper's table 2 lists them.
+	// Expansion, channels, repeats and stride, from the paper's table 2.
 	for _, s := range [][4]int64{{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}} {
 		for b := range s[2] {
 			stride := int64(1)
@@ -157,19 +157,19 @@ func MobileNet(size int64, seed uint64) *onnx.Model {
 	return n.buildModel(13)
 }
 
-// BERTConfig are the sizes of a BERT-shaped encoder.
+// BERTConfig holds the sizes of a BERT-shaped encoder.
 type BERTConfig struct{ Layers, Hidden, Heads, Inner, Sequence, Vocabulary int64 }
 
 // BERTBase is BERT-base with sequences of 128 tokens.
 var BERTBase = BERTConfig{12, 768, 12, 3072, 128, 30522}
 
-// BERT is an encoder over token ids and an attention mask of zeros and ones, as exporters write it.
+// BERT returns an encoder over token ids and an attention mask of zeros and ones, in the form of exporters.
 func BERT(c BERTConfig, seed uint64) *onnx.Model {
 	n := newNet("bert", seed)
 	ids := n.Input("input_ids", onnx.Int64, onnx.Batched(c.Sequence))
 	mask := n.Input("attention_mask", onnx.Int64, onnx.Batched(c.Sequence))
 
-	// The mask becomes an addend: 0 where a token counts, −10,000 where it does not, which softmax makes 0.
+	// The mask becomes an addend: 0 for a token that counts, −10,000 for one that does not, which softmax maps to 0.
 	m := n.Node("Cast", []string{mask}, onnx.Int("to", 1))
 	m = n.Node("Unsqueeze", []string{m, n.Shape(1, 2)})
 	m = n.Node("Mul", []string{n.Node("Sub", []string{n.Scalar(1), m}), n.Scalar(-10000)})
@@ -182,7 +182,7 @@ func BERT(c BERTConfig, seed uint64) *onnx.Model {
 		x = n.addEncoder(x, m, c)
 	}
 
-	// Only the first token's row goes on to the pooled output, as BERT's classifiers take it.
+	// Only the first token's row reaches the pooled output, as in BERT's classifiers.
 	first := n.Node("Gather", []string{x, n.Const(onnx.IntTensor("", []int64{0}))}, onnx.Int("axis", 1))
 	pooled := n.Node("Tanh", []string{n.addLinear(first, c.Hidden, c.Hidden)})
 	n.Output("pooled", pooled, onnx.Float, onnx.Batched(c.Hidden))
@@ -204,7 +204,7 @@ func (n *net) addEncoder(x, mask string, c BERTConfig) string {
 		return n.Node("Transpose", []string{y}, onnx.Ints("perm", perm...))
 	}
 
-	// K comes transposed from heads, so that Q·K needs no further step.
+	// heads transposes K, so that Q·K needs no further step.
 	q, k, v := heads(x, 0, 2, 1, 3), heads(x, 0, 2, 3, 1), heads(x, 0, 2, 1, 3)
 	s := n.Node("Div", []string{n.Node("MatMul", []string{q, k}), n.Scalar(float32(math.Sqrt(float64(size))))})
 	s = n.Node("Softmax", []string{n.Node("Add", []string{s, mask})}, onnx.Int("axis", -1))
@@ -214,7 +214,7 @@ func (n *net) addEncoder(x, mask string, c BERTConfig) string {
 
 	y = n.addLinear(x, c.Hidden, c.Inner)
 
-	// GELU by the error function, spelled out as exporters write it.
+	// GELU by the error function, written out in the form of exporters.
 	e := n.Node("Add", []string{n.Node("Erf", []string{n.Node("Div", []string{y, n.Scalar(math.Sqrt2)})}), n.Scalar(1)})
 	y = n.Node("Mul", []string{n.Node("Mul", []string{y, e}), n.Scalar(0.5)})
 	return n.addNorm(n.Node("Add", []string{n.addLinear(y, c.Inner, c.Hidden), x}), c.Hidden)

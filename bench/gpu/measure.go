@@ -18,15 +18,15 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
-// Rates are what the hardware can do at most; the defaults are an H200's.
+// Rates are the hardware's peak rates; the defaults are an H200's.
 type Rates struct {
 	Memory float64 // bytes per second of device memory
-	FLOP   float64 // per second, in fp32 without tensor cores, which fp32 means here and in PyTorch without TF32
+	FLOP   float64 // per second, in fp32 without tensor cores, as for fp32 here and in PyTorch without TF32
 	Matrix float64 // per second, in half precision on tensor cores
 }
 
 // H200 reaches 4.3 TB/s and, in large products of random numbers, 790 TFLOP/s in bfloat16; 66.9 TFLOP/s in fp32 is
-// its data sheet's.
+// from its data sheet.
 var H200 = Rates{Memory: 4.3e12, FLOP: 66.9e12, Matrix: 790e12}
 
 // rateOf returns the arithmetic rate of a precision.
@@ -37,27 +37,28 @@ func (r Rates) rateOf(p layers.Precision) float64 {
 	return r.Matrix
 }
 
-// Row is one measurement. Times are microseconds on the device for a batch whose tensors are there, but cpu_us,
-// which is the host's from the first command to the return of Submit.
+// Row is one measurement. Times are microseconds on the device for a batch whose tensors are there, except cpu_us,
+// which is the host's time from the first command to the return of Submit.
 type Row struct {
 	Graph     string   `json:"graph"`
 	Precision string   `json:"precision"`
 	Batch     int      `json:"batch"`
 	OursUS    float64  `json:"ours_us"` // median
 	P99US     float64  `json:"p99_us"`
-	TorchUS   *float64 `json:"torch_us"` // PyTorch with CUDA graphs in the same call; null where it was not there
+	TorchUS   *float64 `json:"torch_us"` // PyTorch with CUDA graphs in the same call; null without it
 	FloorUS   float64  `json:"floor_us"` // the larger of bytes over bandwidth and FLOP over rate
 	Ratio     *float64 `json:"ratio"`    // ours over torch; null without torch
 	Floor     float64  `json:"floor_ratio"`
 	CPUUS     float64  `json:"cpu_us"`
-	Allocs    float64  `json:"allocs"` // by the host, for each batch
+	Allocs    float64  `json:"allocs"` // by the host, per batch
 	Layers    int      `json:"layers"`
-	Kernels   string   `json:"kernels"` // how many launches of each kernel, of cublasLt and of cudnn
+	Kernels   string   `json:"kernels"` // number of launches of each kernel, of cublasLt and of cudnn
 
 	LayerTimes []LayerTime `json:"layer_times,omitempty"`
 }
 
-// LayerTime is a layer by itself: the least of some runs, without a graph, so launches show in short layers.
+// LayerTime is the time of a layer by itself: the least of several runs, without a graph, so short layers include
+// their launches.
 type LayerTime struct {
 	Layer   string  `json:"layer"`
 	Op      string  `json:"op"`
@@ -66,10 +67,10 @@ type LayerTime struct {
 	FloorUS float64 `json:"floor_us"`
 }
 
-// Config of Run.
+// Config is the configuration of Run.
 type Config struct {
 	Batches   []int
-	Rounds    int // batches measured for each row, after as many again to warm up
+	Rounds    int // measured batches per row, after as many warm-up batches
 	Rates     Rates
 	Timeout   time.Duration
 	Precision layers.Precision
@@ -79,10 +80,10 @@ type Config struct {
 	Layers    bool // also the time of each layer, run alone
 }
 
-// TorchFunc measures a graph with PyTorch; ok is false where it is not there. nil: none.
+// TorchFunc measures a graph with PyTorch; ok is false if PyTorch is unavailable. nil: none.
 type TorchFunc func(ctx context.Context, graph, precision string, batch int) (us float64, ok bool, err error)
 
-// Graphs are the graphs that are measured, by name.
+// Graphs are the measured graphs, by name.
 var Graphs = map[string]func() *onnx.Model{
 	"resnet50":  func() *onnx.Model { return ResNet50(224, 1) },
 	"mobilenet": func() *onnx.Model { return MobileNet(224, 1) },
@@ -90,10 +91,10 @@ var Graphs = map[string]func() *onnx.Model{
 	trial:       func() *onnx.Model { return BERT(BERTConfig{2, 64, 2, 128, 32, 100}, 1) },
 }
 
-// trial is a small graph, to try the command with; the images of the throughput are small beside it.
+// trial is a small graph, to try the command; it also makes the images of the throughput small.
 const trial = "trial"
 
-// Run measures one graph at every batch size, calling report for each row.
+// Run measures one graph at every batch size, and calls report with each row.
 func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.Model, report func(Row)) (err error) {
 	r, err := c.openRuntime(dev)
 	if err != nil {
@@ -110,7 +111,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, n := range c.Batches {
 		b.randomInputs(rng, n, 2)
-		// A run by runBatch puts the inputs on the device and proves that the graph works before it is timed.
+		// runBatch copies the inputs to the device and proves that the graph works before it is timed.
 		if _, err := b.runBatch(ctx, n, false); err != nil {
 			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
 		}
@@ -158,7 +159,7 @@ func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 	var spent float64
 	done := 0
 	for i := -warm; i < c.Rounds && (spent < rowLimitUS || done < roundsMin); i++ {
-		// Allocations are counted from the end of the warm-up.
+		// Count allocations from the end of the warm-up.
 		if i == 0 {
 			runtime.ReadMemStats(&before)
 		}
@@ -195,7 +196,7 @@ func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 		return row, err
 	}
 
-	// The floor: what must cross the memory, or be computed, whichever takes longer.
+	// The floor: the time of the memory traffic or of the arithmetic, whichever is longer.
 	bytes := float64(plan.ParamBytes())
 	for i := range b.memory {
 		bytes += float64(b.memory[i].Bytes()) / float64(b.plan.Batch) * float64(n)
@@ -264,7 +265,8 @@ func (c Config) timeLayers(ctx context.Context, b *rig, n int, choices []executo
 	return all, nil
 }
 
-// runOnce runs a batch whose tensors are on the device and returns its device time and the host's time to enqueue it.
+// runOnce runs a batch whose tensors are on the device, and returns its device time and the host's time to enqueue
+// it.
 func (b *rig) runOnce(n int, from *cuda.Event, limit time.Duration) (deviceUS, hostUS float64, err error) {
 	start := time.Now()
 	b.sub.Reset()
@@ -278,7 +280,7 @@ func (b *rig) runOnce(n int, from *cuda.Event, limit time.Duration) (deviceUS, h
 		return 0, 0, err
 	}
 
-	// Host time ends with the submission: what follows is waiting.
+	// Host time ends with the submission: the rest is waiting.
 	hostUS = float64(time.Since(start)) / 1e3
 	if err := b.dev.WaitFor(limit, b.done); err != nil {
 		return 0, 0, err

@@ -44,7 +44,7 @@ var referenceTypes = map[onnx.DataType]ort.TensorElementDataType{
 	onnx.Int32: ort.TensorElementDataTypeInt32, onnx.Bool: ort.TensorElementDataTypeBool,
 }
 
-// runReference feeds whole tensors of a batch and returns the outputs as numbers.
+// runReference runs whole tensors of a batch and returns the outputs as numbers.
 func (r *reference) runReference(batch int, inputs [][]byte) ([][]float64, error) {
 	in := make([]ort.Value, len(inputs))
 	out := make([]ort.Value, len(r.model.Graph.Outputs))

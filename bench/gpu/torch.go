@@ -17,8 +17,8 @@ import (
 //go:embed torch.py
 var torchScript string
 
-// Torch measures graphs with PyTorch and CUDA graphs in one Python process, which is started when it is first
-// asked and ended by stop. Where python has no torch, or torch no GPU, ok is false from then on.
+// Torch measures graphs with PyTorch and CUDA graphs in one Python process, which starts at the first call and ends
+// with stop. If python has no torch, or torch no GPU, ok is false from then on.
 func Torch(python string) (measure TorchFunc, stop func()) {
 	t := &torch{python: python}
 	return t.measureTorch, t.stopTorch
@@ -48,7 +48,7 @@ func (t *torch) measureTorch(ctx context.Context, graph, precision string, batch
 		return 0, false, nil
 	}
 
-	// The other process may hang: it is killed after its limit, and when the caller gives up.
+	// The process may hang: kill it after its time limit, and when the caller gives up.
 	kill := time.AfterFunc(torchLimit, func() { _ = t.cmd.Process.Kill() })
 	defer kill.Stop()
 	stop := context.AfterFunc(ctx, func() { _ = t.cmd.Process.Kill() })
@@ -87,7 +87,7 @@ func (t *torch) startTorch() (err error) {
 	return err
 }
 
-// endReason says why the process has no answer; nothing where there is no torch.
+// endReason returns why the process gave no answer; nil if torch is unavailable.
 func (t *torch) endReason() error {
 	err := t.cmd.Wait()
 	status := t.cmd.ProcessState.ExitCode()
@@ -99,7 +99,7 @@ func (t *torch) endReason() error {
 }
 
 func (t *torch) stopTorch() {
-	// The end of its input ends the script.
+	// Closing its stdin ends the script.
 	if t.cmd != nil {
 		_ = t.in.Close()
 		_ = t.cmd.Wait()
