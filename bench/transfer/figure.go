@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// Figure 12 of Symphony: the tail of an incast, by provider. The paper's RDMA (56 Gb/s InfiniBand,
-// eight servers, 150 KB each) has a median of about 24 µs and 33 µs at the 99.99th percentile; its TCP's
-// 99.99th percentile is 12 times its median (§5.5).
+// Figure 12 of Symphony: the tail of an incast, by provider. The paper's RDMA (56 Gb/s InfiniBand, eight servers, 150
+// KB each) has a median of about 24 µs and 33 µs at the 99.99th percentile; its TCP's 99.99th percentile is 12 times
+// its median (§5.5).
 
 var tail = []struct {
 	name string

@@ -12,14 +12,13 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// endpoint is what a child tells of each of its nodes, one JSON line each.
+// endpoint describes one node of a child, one JSON line each.
 type endpoint struct {
 	Addr   string
 	Remote rdma.Remote
 }
 
-// Serve is the child: peers nodes with one offered buffer each, answering every message with itself,
-// until in ends.
+// Serve runs the child: peers nodes with one offered buffer each, which echo every message, until in ends.
 func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes int) error {
 	enc := json.NewEncoder(out)
 	for i := range peers {
@@ -45,14 +44,13 @@ func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes in
 		}
 	}
 
-	// The nodes are read from until whoever started them closes the input.
+	// Serve reads until the parent closes the input.
 	_, err := io.Copy(io.Discard, in)
 	return err
 }
 
 func nodeConfig(provider, listen string, pool int64, spin time.Duration, receive func(*rdma.Peer, []byte)) rdma.Config {
-	// Inline: nothing that these nodes' callbacks do needs another goroutine, and a wake-up would be part of
-	// every latency.
+	// Inline: these nodes' callbacks need no other goroutine, and a wake-up would be part of every latency.
 	c := rdma.Config{Listen: listen + ":0", Token: os.Getenv(tokenEnv), PoolBytes: max(pool, 64<<20), Receive: receive,
 		Stall: patience, Spin: spin, Inline: true}
 	if c.Token == "" {
@@ -67,13 +65,13 @@ func nodeConfig(provider, listen string, pool int64, spin time.Duration, receive
 
 const tokenEnv = "DOWNBEAT_TOKEN"
 
-// peers are the nodes that are measured against.
+// peers are the remote nodes of a measurement.
 type peers struct {
 	ends []endpoint
 	stop func()
 }
 
-// startPeers runs each peer in a process of its own, or all in this one for the local provider.
+// startPeers runs each peer in its own process, or all in this one for the local provider.
 func startPeers(ctx context.Context, c Config, provider string) (*peers, error) {
 	if provider == "local" {
 		return localPeers(c)
@@ -104,7 +102,7 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 		"-listen", c.Listen, "-bytes", fmt.Sprint(c.Bytes))
 	cmd := inNetNS(ctx, c.NetNS, c.Child[0], args...)
 
-	// A peer ends with its input, so that one whose parent was killed does not stay.
+	// A peer ends with its stdin, so that it does not outlive a killed parent.
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return e, nil, err
@@ -141,7 +139,7 @@ func localPeers(c Config) (*peers, error) {
 	out, write := io.Pipe()
 	done := make(chan error, 1)
 
-	// The same child, in a goroutine: both forms run one code.
+	// The same child, in a goroutine: both forms run the same code.
 	go func() {
 		err := Serve(in, write, "local", c.Listen, c.Peers, c.Bytes)
 		write.CloseWithError(err)

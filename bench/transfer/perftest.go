@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// perftest measures with ib_read_lat and ib_read_bw on the same device, found by the address
-// (librdmacm). They run one round per call, a server and a client each.
+// perftest measures with ib_read_lat and ib_read_bw on the same device, found by the address (librdmacm). Each call
+// runs one round, with a server and a client.
 type perftest struct {
 	ctx    context.Context
 	config Config
@@ -38,8 +38,8 @@ func (p *perftest) title(op string) string {
 	return "ib_read_lat"
 }
 
-// entryRead is a read of as many bytes as ours brings: its entry comes along (decision 0023). For a
-// payload that fills its packets exactly that is a packet more.
+// entryRead is a read of the size of ours, which includes the buffer's entry (decision 0023). For a payload that
+// fills its packets exactly, the entry costs one more packet.
 const (
 	entryRead  = "read with entry"
 	entryBytes = 16
@@ -47,8 +47,7 @@ const (
 
 func (p *perftest) closeReference() {}
 
-// measureRounds appends n latencies. For the incast these are all the time that the bytes take at the
-// bandwidth of ib_read_bw.
+// measureRounds appends n latencies. For the incast, each is the time of the bytes at the bandwidth of ib_read_bw.
 func (p *perftest) measureRounds(op string, n int, to []int64) ([]int64, error) {
 	if op == "incast" {
 		each, err := p.measureBandwidth(n)
@@ -57,7 +56,7 @@ func (p *perftest) measureRounds(op string, n int, to []int64) ([]int64, error) 
 		}
 		return to, err
 	}
-	// In cycles: perftest's own calibration of its clock fails on noisy hosts, and it then prints inf.
+	// Use cycles: perftest's own clock calibration fails on noisy hosts, and it then prints inf.
 	mhz, err := cpuMHz()
 	if err != nil {
 		return to, err
@@ -88,9 +87,9 @@ func (p *perftest) measureRounds(op string, n int, to []int64) ([]int64, error) 
 	return to, nil
 }
 
-// measureBandwidth is the time of one read among many, by the clock: a long run less a short one.
+// measureBandwidth returns the time of one read among many, by the clock: a long run minus a short one.
 func (p *perftest) measureBandwidth(n int) (time.Duration, error) {
-	// The difference of two runs leaves out what connecting takes.
+	// The difference of two runs excludes the time of connecting.
 	short, more := 50, max(100, n*p.config.Peers)
 	_, less, err := p.runPair("ib_read_bw", p.config.Bytes, short)
 	if err != nil {
@@ -104,8 +103,8 @@ func (p *perftest) measureBandwidth(n int) (time.Duration, error) {
 	return max(0, whole-less) / time.Duration(more), nil
 }
 
-// runPair runs server and client and returns the client's output and time. perftest hangs now and then
-// when its processors stand still; then both are run again.
+// runPair runs server and client and returns the client's output and time. perftest occasionally hangs when its
+// processors stall; then both run again.
 func (p *perftest) runPair(tool string, size, n int, args ...string) (out []byte, took time.Duration, err error) {
 	args = append([]string{"-R", "-F", "-s", strconv.Itoa(size), "-n", strconv.Itoa(n)}, args...)
 	for range 3 {
@@ -141,7 +140,7 @@ func (p *perftest) runOnce(tool string, args []string) (out []byte, took time.Du
 	return nil, 0, fmt.Errorf("%s: %w: %s", tool, err, out)
 }
 
-// cpuMHz is the rate of the cycle counter, as the kernel calibrated it.
+// cpuMHz returns the rate of the cycle counter, as the kernel calibrated it.
 func cpuMHz() (float64, error) {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 //go:embed reference/reference.c
 var referenceSource string
 
-// errNoReference: there is nothing on this host to compare with.
+// errNoReference means that this host has no reference.
 var errNoReference = errors.New("no reference")
 
 // buildReference compiles the C program into dir.
@@ -32,7 +32,7 @@ func buildReference(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 
-	// A compiler that fails is a host without a reference, not an error: ours is measured all the same.
+	// A failing compiler means a host without a reference, not an error: ours is measured nevertheless.
 	if out, err := exec.CommandContext(ctx, cc, "-O2", "-pthread", "-o", bin, src).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %v: %s", errNoReference, err, out)
 	}
@@ -54,7 +54,7 @@ type cReference struct {
 	stop []func()
 }
 
-// startReference runs the reference that belongs to a provider; nil where there is none.
+// startReference starts a provider's reference; nil if there is none.
 func startReference(ctx context.Context, c Config, bin, provider string) (reference, error) {
 	if provider == "verbs" {
 		return startPerftest(ctx, c)
@@ -97,7 +97,7 @@ func (r *cReference) serveC(ctx context.Context, c Config, bin string) ([]string
 		return nil, err
 	}
 
-	// The server has its ports from the kernel, and tells them in its first line.
+	// The kernel chooses the server's ports; its first line names them.
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		return nil, fmt.Errorf("reference server: %w", err)
@@ -145,7 +145,7 @@ func (r *cReference) measureRounds(op string, n int, to []int64) ([]int64, error
 }
 
 func (r *cReference) closeReference() {
-	// The client ends before its server: a lost connection is not what either should report.
+	// End the client before its server, so that neither reports a lost connection.
 	for i := len(r.stop) - 1; i >= 0; i-- {
 		r.stop[i]()
 	}

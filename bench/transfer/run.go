@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// ops are what is measured per provider, and what the references call it.
+// ops are the measured operations per provider, with the references' names for them.
 var ops = map[string][]struct {
 	name string
 	refs []string
@@ -26,7 +26,7 @@ var ops = map[string][]struct {
 	"verbs": {{"echo", nil}, {"read", []string{"read", entryRead}}, {"incast", []string{"incast"}}},
 }
 
-// Run measures every provider and returns its rows in order. notes gets a line for what was left out.
+// Run measures every provider and returns its rows in order. notes gets a line for everything that was skipped.
 func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
 	dir, err := os.MkdirTemp("", "downbeat-transfer-")
 	if err != nil {
@@ -34,7 +34,7 @@ func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
 	}
 	defer os.RemoveAll(dir)
 
-	// The reference is compiled here: its compiler and flags are then those of this host.
+	// Compile the reference here, with this host's compiler.
 	bin, err := buildReference(ctx, dir)
 	if errors.Is(err, errNoReference) {
 		fmt.Fprintln(notes, "transfer:", err)
@@ -48,7 +48,7 @@ func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
 			return nil, fmt.Errorf("provider %q: there are tcp, shm, local, verbs", provider)
 		}
 
-		// The stages have nodes of their own, in this process.
+		// The stages have their own nodes, in this process.
 		measure := c.measureProvider
 		if slices.Equal(c.Ops, []string{Stages}) {
 			measure = c.measureStages
@@ -114,13 +114,13 @@ func (c Config) alternateOp(p *probe, ref reference, row Row, refs []string) ([]
 	var ours [][]int64
 	theirs := make([][][]int64, len(refs))
 
-	// Ours and the references take turns within a round, so that a disturbance of the machine meets all of them.
+	// Ours and the references alternate within a round, so that a disturbance of the machine affects all of them.
 	for round := range c.Rounds + 1 {
 		got, err := p.measureCalls(row.Op, c.Each, nil)
 		if err != nil {
 			return nil, err
 		}
-		if round > 0 { // the first warms up
+		if round > 0 { // the first is a warm-up
 			ours = append(ours, got)
 		}
 
@@ -150,13 +150,13 @@ func (c Config) alternateOp(p *probe, ref reference, row Row, refs []string) ([]
 	return rows, nil
 }
 
-// compareWith fills in the reference's side.
+// compareWith sets the reference's values.
 func (r *Row) compareWith(ours, theirs [][]int64) {
 	r.RefP50, r.RefP99, r.RefP999, r.RefP9999 = percentilesOf(slices.Concat(theirs...))
 	r.RatioP50 = float64(r.P50) / float64(r.RefP50)
 	r.RatioP99 = float64(r.P99) / float64(r.RefP99)
 
-	// The ratio of each round is taken by itself: a slow spell of the machine meets both sides of it.
+	// Compute the ratio of each round separately: a slow phase of the machine affects both sides of it.
 	var p50, p99 []float64
 	for i := range ours {
 		a50, a99, _, _ := percentilesOf(ours[i])
@@ -177,8 +177,8 @@ func percentilesOf(v []int64) (p50, p99, p999, p9999 int64) {
 	return at(5000), at(9900), at(9990), at(9999)
 }
 
-// probe is the measuring node. A measurement begins where the one before ended, on the loop that
-// completed it, as in the reference: no other goroutine has to be woken between the two.
+// probe is the measuring node. A measurement begins where the previous one ended, on the loop that completed it, as
+// in the reference: no other goroutine has to be woken in between.
 type probe struct {
 	node  *rdma.Node
 	peers []*rdma.Peer
@@ -188,11 +188,11 @@ type probe struct {
 
 	one   bool // reads are from one peer, as perftest's
 	op    string
-	epoch time.Time     // stamps count from it
-	began time.Duration // also the end of the measurement before, as in the references: one look at the clock each
+	epoch time.Time     // origin of the times
+	began time.Duration // also the end of the previous measurement, as in the references: one clock reading each
 	turn  int
 	more  int          // measurements still to begin
-	to    []int64      // owned by whoever completes, until ended
+	to    []int64      // owned by the completing goroutine, until ended
 	left  atomic.Int32 // completions until the measurement ends
 	ended chan error   // the round is over
 	done  func(error)
@@ -232,7 +232,7 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 	return p, nil
 }
 
-// measureCalls appends n latencies of op in ns: from the first call to the last completion.
+// measureCalls appends n latencies of op in ns, each from the first call to the last completion.
 func (p *probe) measureCalls(op string, n int, to []int64) ([]int64, error) {
 	p.op, p.more, p.to = op, n, to
 	p.began = time.Since(p.epoch)
@@ -261,7 +261,7 @@ func (p *probe) beginCall() {
 			p.ended <- err
 		}
 	case "read":
-		// A verbs reference reads from one peer; ours does the same beside it, and goes round all peers elsewhere.
+		// A verbs reference reads from one peer, and ours does the same; otherwise the reads cycle through all peers.
 		if !p.one {
 			p.turn = (p.turn + 1) % len(p.peers)
 		}
@@ -284,7 +284,7 @@ func (p *probe) completeCall(err error) {
 		return
 	}
 
-	// One look at the clock ends this call and begins the next, as in the references.
+	// One clock reading ends this call and begins the next, as in the references.
 	now := time.Since(p.epoch)
 	p.to = append(p.to, int64(now-p.began))
 	p.began = now

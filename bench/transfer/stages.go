@@ -12,11 +12,11 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Stages is the op of results between two models, each on a backend of its own: held by the one that made them, and read by the
-// other, beside those that go through the frontend.
+// Stages is the op of results between two models, each on its own backend: held by the first backend and read by the
+// second, compared with results that pass through the frontend.
 const Stages = "stages"
 
-// stages are two backends with a model each, and a frontend that asks the second for what the first has made.
+// stages are two backends with a model each, and a frontend that sends the first model's result to the second.
 type stages struct {
 	*stage.Stage
 	bytes int
@@ -59,12 +59,12 @@ func (c Config) measureStages(ctx context.Context, bin, provider string) ([]Row,
 				return nil, err
 			}
 		}
-		if round > 0 { // the first warms up: slots that may be held are made in it
+		if round > 0 { // the first is a warm-up: it creates the slots for held results
 			fetches, held, plain, theirs = append(fetches, s.fetches), append(held, s.held), append(plain, s.plain), append(theirs, got)
 		}
 	}
 
-	// Of the held way the part that the reference does is compared with it, and the whole with the way through the frontend.
+	// Compare the moved input with the reference, and the whole held way with the way through the frontend.
 	moved := Row{Provider: provider, Op: "stage input", Bytes: c.Bytes, Peers: 1}
 	moved.P50, moved.P99, moved.P999, moved.P9999 = percentilesOf(flatten(fetches))
 	if ref != nil {
@@ -85,9 +85,9 @@ func flatten(rounds [][]int64) (all []int64) {
 	return all
 }
 
-// openStages starts the parts, which have one way of moving bytes.
+// openStages starts the parts, all with this provider.
 func (c Config) openStages(ctx context.Context, provider string) (*stages, error) {
-	// Each model has a backend of its own, so that the result has to move.
+	// Each model has its own backend, so that the result must move.
 	s := &stages{Stage: &stage.Stage{}, bytes: c.Bytes}
 	model := func(name string, in, out int) map[string]string {
 		return map[string]string{name: fmt.Sprintf(`name: %q platform: "emulated" max_batch_size: 1
@@ -97,7 +97,7 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, name, in, out)}
 	}
 	data := func() rdma.Config { return nodeConfig(provider, c.Listen, int64(32*c.Bytes), c.Spin, nil) }
 
-	// Nobody is kept waiting for a batch: one frame is under way at a time.
+	// Batches do not wait: one frame is under way at a time.
 	err := s.OpenScheduler(engine.Options{Prompt: 1})
 
 	for name, texts := range map[string]map[string]string{"make": model("make", 1, c.Bytes), "use": model("use", c.Bytes, 1)} {
@@ -137,7 +137,7 @@ func (s *stages) closeStages() error {
 	return s.Close()
 }
 
-// runHeld has the first backend hold its result, where it has a slot for that.
+// runHeld makes the first backend hold its result, if it has a slot for that.
 func (s *stages) runHeld(ctx context.Context) error {
 	for {
 		began := time.Now()
@@ -145,12 +145,12 @@ func (s *stages) runHeld(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if made.Held == nil { // the slot of the frame before is on its way back
+		if made.Held == nil { // the slot of the previous frame is still being released
 			made.Release()
 			continue
 		}
 
-		// Released before the error is looked at: the next frame needs the slot.
+		// Release before checking the error: the next frame needs the slot.
 		used, err := s.Client.Do(ctx, frontend.Request{Model: "use", Parts: []frontend.Part{{Held: made.Held[0]}}})
 		s.held = append(s.held, int64(time.Since(began)))
 		made.Release()
@@ -163,9 +163,9 @@ func (s *stages) runHeld(ctx context.Context) error {
 	}
 }
 
-// runPlain brings the first model's result to the frontend, and has the second backend read it there.
+// runPlain brings the first model's result to the frontend, from where the second backend reads it.
 func (s *stages) runPlain(ctx context.Context) error {
-	// As an application does it: the output is copied into a registered buffer, which the second backend reads.
+	// As in an application, copy the output into a registered buffer, which the second backend reads.
 	began := time.Now()
 	made, err := s.Client.InferCopy(ctx, "make", []byte{1})
 	if err != nil {
