@@ -20,7 +20,7 @@ func benchDrift() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()
-			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; for comparison clairvoyant (starts each period with its best weights), instant (trains in no time) and watch (detects drift, never trains)hing")
+			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; for comparison clairvoyant (starts each period with its best weights), instant (trains in no time) and watch (detects drift, never trains)")
 			gpus := fs.String("gpus", "1,4", "numbers of emulated GPUs, comma-separated")
 			fs.IntVar(&s.Periods, "periods", s.Periods, "periods of 50 s")
 			fs.Float64Var(&s.Load, "load", s.Load, "request rate, as a share of the GPUs' capacity")

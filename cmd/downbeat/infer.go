@@ -77,7 +77,7 @@ func awaitModels(ctx context.Context, s *downbeat.System) {
 		// Print a notice only after half a second, so that a usual start prints nothing.
 		if !told && time.Since(begin) > time.Second/2 {
 			told = true
-			s.Log().Warn("waiting for a backend: the scheduler has no model that is ready")
+			s.Log().Warn("waiting for a backend: the scheduler has no ready model")
 		}
 		select {
 		case <-ctx.Done():
