@@ -44,7 +44,7 @@ const (
 // complete sets defaults and refuses invalid options.
 func (o *Options) complete() error {
 	if _, ok := o.Net.Head.(train.Classes); !ok {
-		return fmt.Errorf("net %s: only classifiers are trained while they serve: of another head no answer is right or wrong by itself", o.Net.Name)
+		return fmt.Errorf("net %s: only classifiers are trained while they serve: an answer of another head is neither right nor wrong", o.Net.Name)
 	}
 
 	// Set the defaults first, so that the checks see the used values.

@@ -25,7 +25,7 @@ func gpuExperiments() []Experiment {
 	}
 
 	for _, n := range []int{2, 3} {
-		all = append(all, Experiment{Name: fmt.Sprintf("gpu-fail-full-load-1-of-%d", n), Promise: "a GPU that fails at once takes nothing of what the others can carry", Run: func(w *World) Observation { return failingAtFullLoad(w, n) }})
+		all = append(all, Experiment{Name: fmt.Sprintf("gpu-fail-full-load-1-of-%d", n), Promise: "a GPU whose batches fail at once does not reduce the goodput of the others", Run: func(w *World) Observation { return failingAtFullLoad(w, n) }})
 	}
 	return append(all,
 		Experiment{Name: "gpu-slow-1-of-2", Promise: "a slow GPU leaves the rotation", Run: slowGPU},

@@ -62,13 +62,13 @@ func linkExperiments() []Experiment {
 		{"loss-5", 64, 200, false, toBackends(lan.Harm{Loss: 0.05}, 0, 1)},
 	} {
 		all = append(all, Experiment{Name: "frontend-" + s.name, Packets: true, Short: s.short,
-			Promise: "one frontend behind a sick link takes nothing from the others", Run: s.runSick})
+			Promise: "a frontend behind a faulty link does not affect the others", Run: s.runSick})
 	}
 
 	return append(all,
-		Experiment{Name: "frontend-hangs-overloaded", Packets: true, Promise: "a frontend that hangs with a queue takes nothing from the others",
+		Experiment{Name: "frontend-hangs-overloaded", Packets: true, Promise: "a frontend that hangs with a queue does not affect the others",
 			Run: func(w *World) Observation { return overloadedEnd(w, false) }},
-		Experiment{Name: "frontend-killed-overloaded", Packets: true, Promise: "a frontend that dies with a queue takes nothing from the others",
+		Experiment{Name: "frontend-killed-overloaded", Packets: true, Promise: "a frontend that dies with a queue does not affect the others",
 			Run: func(w *World) Observation { return overloadedEnd(w, true) }})
 }
 
@@ -137,7 +137,7 @@ func overloadedEnd(w *World, kill bool) Observation {
 
 // slowReads checks that a caller's Infer returns at its deadline however slowly backends get its input (finding C).
 func slowReads(rate int) Experiment {
-	return Experiment{Name: fmt.Sprintf("infer-8MiB-at-%dMBps", rate/1_000_000), Packets: true, Promise: "Infer returns at its deadline plus grace, whatever a reader does",
+	return Experiment{Name: fmt.Sprintf("infer-8MiB-at-%dMBps", rate/1_000_000), Packets: true, Promise: "Infer returns at its deadline plus grace, however slow a reader is",
 		Run: func(w *World) Observation {
 			m := light(8 << 20)
 			m.BatchMax, m.SLO = 2, 500*time.Millisecond

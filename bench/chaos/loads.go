@@ -14,12 +14,12 @@ func loadExperiments() []Experiment {
 		return func(w *World) Observation { return badNetwork(w, h, budget, bar) }
 	}
 	return []Experiment{
-		{Name: "nothing-wrong", Promise: "where nothing is wrong all is good: what the others are compared with", Run: nothingWrong},
+		{Name: "nothing-wrong", Promise: "without faults every request is good: the reference for the others", Run: nothingWrong},
 		{Name: "overload", Promise: "goodput is flat under overload", Run: overload},
 		{Name: "burst-20000", Promise: "a burst is accounted for to the last request", Run: burst},
-		{Name: "delay-10ms-everywhere", Packets: true, Promise: "delay costs what it takes of the deadlines", Run: everywhere(lan.Harm{Delay: 10 * time.Millisecond}, 250*time.Millisecond, 99)},
+		{Name: "delay-10ms-everywhere", Packets: true, Promise: "delay costs no more than its share of the deadlines", Run: everywhere(lan.Harm{Delay: 10 * time.Millisecond}, 250*time.Millisecond, 99)},
 		{Name: "loss-1-everywhere", Packets: true, Promise: "lost packets cost their requests", Run: everywhere(lan.Harm{Loss: 0.01}, 100*time.Millisecond, 90)},
-		{Name: "duplicates-everywhere", Packets: true, Promise: "packets that come twice cost nothing", Run: everywhere(lan.Harm{Duplicate: 0.2}, 100*time.Millisecond, 98)},
+		{Name: "duplicates-everywhere", Packets: true, Promise: "duplicated packets cost nothing", Run: everywhere(lan.Harm{Duplicate: 0.2}, 100*time.Millisecond, 98)},
 	}
 }
 

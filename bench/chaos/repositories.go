@@ -16,7 +16,7 @@ func repositoryExperiments() []Experiment {
 	return []Experiment{
 		{Name: "upgrade-one-by-one", Promise: "a rolling upgrade keeps all capacity", Run: upgrade},
 		{Name: "repository-broken-on-one", Promise: "a model that is broken on one host costs the others nothing", Run: brokenModel},
-		{Name: "backends-of-one-name", Promise: "metrics are told whatever backends are called", Run: sameNames},
+		{Name: "backends-of-one-name", Promise: "metrics work even if two backends have one name", Run: sameNames},
 		{Name: "disk-full", Promise: "a repository on a full disk is served", Run: fullDisk},
 	}
 }

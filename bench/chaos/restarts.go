@@ -13,13 +13,13 @@ import (
 // restartExperiments kill, pause and restart parts.
 func restartExperiments() []Experiment {
 	return []Experiment{
-		{Name: "frontend-restarts-unheard", Short: true, Packets: true, Promise: "no answer reaches another process than asked", Run: restartUnheard},
+		{Name: "frontend-restarts-unheard", Short: true, Packets: true, Promise: "no answer reaches another process than the one that asked", Run: restartUnheard},
 		{Name: "backend-killed", Short: true, Promise: "requests of a killed backend go to another", Run: func(w *World) Observation { return killBackends(w, 3) }},
 		{Name: "backend-terminated", Promise: "SIGTERM of a backend loses nothing", Run: terminateBackends},
-		{Name: "backend-paused", Promise: "a backend that hangs costs what it holds", Run: pauseBackend},
-		{Name: "frontends-killed", Promise: "killed frontends take nothing from others", Run: killFrontends},
-		{Name: "frontend-paused", Promise: "a paused frontend takes nothing from others", Run: pauseFrontend},
-		{Name: "power-cut", Packets: true, Promise: "parts come back in any order", Run: powerCut},
+		{Name: "backend-paused", Promise: "a backend that hangs costs only the requests that it holds", Run: pauseBackend},
+		{Name: "frontends-killed", Promise: "killed frontends do not affect the others", Run: killFrontends},
+		{Name: "frontend-paused", Promise: "a paused frontend does not affect the others", Run: pauseFrontend},
+		{Name: "power-cut", Packets: true, Promise: "parts may return in any order", Run: powerCut},
 	}
 }
 

@@ -19,15 +19,15 @@ func schedulerExperiments() []Experiment {
 	return []Experiment{
 		{Name: "scheduler-terminated", Promise: "SIGTERM of the scheduler loses nothing that has budget left", Run: func(w *World) Observation { return restartScheduler(w, syscall.SIGTERM) }},
 		{Name: "scheduler-killed", Promise: "a killed scheduler loses nothing that has budget left", Run: func(w *World) Observation { return restartScheduler(w, syscall.SIGKILL) }},
-		{Name: "scheduler-paused", Promise: "a paused scheduler blames nobody for its absence", Run: pauseScheduler},
-		{Name: "scheduler-gone", Promise: "an outage is told as one", Run: schedulerGone},
-		{Name: "scheduler-frontend-cut", Packets: true, Promise: "silence is seen in 500 ms, and goodput is back with the link", Run: func(w *World) Observation { return cutScheduler(w, callerHost) }},
-		{Name: "scheduler-backend-cut", Packets: true, Promise: "a backend that is cut off costs what it holds", Run: func(w *World) Observation { return cutScheduler(w, backendHost) }},
-		{Name: "scheduler-thundering", Promise: "all come back at once", Run: thunder},
+		{Name: "scheduler-paused", Promise: "a paused scheduler does not count its absence as silence of others", Run: pauseScheduler},
+		{Name: "scheduler-gone", Promise: "requests lost in an outage name it as the reason", Run: schedulerGone},
+		{Name: "scheduler-frontend-cut", Packets: true, Promise: "silence is noticed within 500 ms, and goodput returns with the link", Run: func(w *World) Observation { return cutScheduler(w, callerHost) }},
+		{Name: "scheduler-backend-cut", Packets: true, Promise: "a backend that is cut off costs only the requests that it holds", Run: func(w *World) Observation { return cutScheduler(w, backendHost) }},
+		{Name: "scheduler-thundering", Promise: "all callers may reconnect at once", Run: thunder},
 		{Name: "leader-killed", Short: true, Promise: "a standby takes over within 100 ms, and no request is lost that outlasts it", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGKILL, 6) }},
-		{Name: "leader-terminated", Promise: "a leader that is told to stop loses nothing", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGTERM, 4) }},
-		{Name: "leader-paused", Promise: "a leader that hangs is succeeded, and wakes up as a standby", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGSTOP, 3) }},
-		{Name: "leader-cut-off", Packets: true, Promise: "a leader that nobody hears is succeeded", Run: cutLeaderOff},
+		{Name: "leader-terminated", Promise: "a leader that stops in order loses nothing", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGTERM, 4) }},
+		{Name: "leader-paused", Promise: "a leader that hangs is replaced, and resumes as a standby", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGSTOP, 3) }},
+		{Name: "leader-cut-off", Packets: true, Promise: "a leader that no peer hears is replaced", Run: cutLeaderOff},
 		{Name: "leader-hears-no-backend", Packets: true, Promise: "a leader that hears no backend ends no request that its successor can serve", Run: deafenLeader},
 	}
 }

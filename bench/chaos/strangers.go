@@ -18,9 +18,9 @@ import (
 func strangerExperiments() []Experiment {
 	return []Experiment{
 		{Name: "strangers-on-the-data-port", Promise: "silent connections keep no backend from a frontend", Run: silentData},
-		{Name: "strangers-5000-on-each-port", Promise: "silent connections cost the others nothing and are closed", Run: silentEverywhere},
-		{Name: "strangers-talk-garbage", Promise: "garbage on any port costs the others nothing", Run: garbage},
-		{Name: "descriptors-64", Promise: "out of descriptors: sessions are kept, and who waits comes in", Run: fewDescriptors},
+		{Name: "strangers-5000-on-each-port", Promise: "silent connections do not affect the others and are closed", Run: silentEverywhere},
+		{Name: "strangers-talk-garbage", Promise: "garbage on any port does not affect the others", Run: garbage},
+		{Name: "descriptors-64", Promise: "without free descriptors, sessions stay and waiting parts connect later", Run: fewDescriptors},
 	}
 }
 

@@ -151,5 +151,5 @@ func cpuMHz() (float64, error) {
 			return strconv.ParseFloat(strings.TrimSpace(v), 64)
 		}
 	}
-	return 0, fmt.Errorf("%w: /proc/cpuinfo tells no cpu MHz", errNoReference)
+	return 0, fmt.Errorf("%w: /proc/cpuinfo has no cpu MHz", errNoReference)
 }

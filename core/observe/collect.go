@@ -22,7 +22,7 @@ var (
 	descSteps   = prometheus.NewDesc("downbeat_spare_steps_total", "Steps of spare work, such as training, that were started on idle GPUs.", []string{"subcluster"}, nil)
 	descSpare   = prometheus.NewDesc("downbeat_spare_seconds_total", "GPU time of the steps of spare work that have ended.", []string{"subcluster"}, nil)
 	descOverran = prometheus.NewDesc("downbeat_spare_overrun_total", "Steps of spare work that ended later than planned.", []string{"subcluster"}, nil)
-	descPlan    = prometheus.NewDesc("downbeat_plan_number", "Number of the latest plan of which GPUs have which models; 0: none is known.", nil, nil)
+	descPlan    = prometheus.NewDesc("downbeat_plan_number", "Number of the latest plan for the models of each GPU; 0: none is known.", nil, nil)
 	descEpochs  = prometheus.NewDesc("downbeat_plan_epochs_total", "Epochs whose plan was applied, was not worth its moves (kept), or could not be made (failed).", []string{"outcome"}, nil)
 	descBusiest = prometheus.NewDesc("downbeat_plan_busiest_ratio", "Part of its time that is asked of the busiest GPU, as models are placed and as the latest epoch's plan has them.", []string{"placement"}, nil)
 	descLost    = prometheus.NewDesc("downbeat_spare_lost_total", "Steps of spare work whose end was not reported; their work is suspended.", []string{"subcluster"}, nil)

@@ -118,7 +118,7 @@ func (y *stageYAML) asStage() (app.Stage, error) {
 		Takes: sortFlows(y.Inputs), Gives: sortFlows(y.Outputs)}
 	switch {
 	case y.Hook != "" && len(y.Outputs) > 0:
-		return s, errors.New("outputs: want gives, a list of tensors: nobody else says what a hook gives")
+		return s, errors.New("outputs: want gives, a list of tensors: only the application describes the outputs of a hook")
 	case y.Hook == "" && len(y.Gives) > 0:
 		return s, errors.New("gives: want outputs, the names of the model's outputs: the model says the rest")
 	case len(y.With) > settingsMax:

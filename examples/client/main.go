@@ -68,7 +68,7 @@ func describeEnd(c *frontend.Call) string {
 	case errors.Is(c.Err, frontend.ErrRejected):
 		return "refused on arrival: shed load"
 	case errors.Is(c.Err, frontend.ErrUnavailable):
-		return "nobody could be asked: try elsewhere"
+		return "no scheduler could be reached: try another one"
 	}
 	return c.Err.Error()
 }
