@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// engineNumbers lists every number that core/engine has of its own, and what it bounds or encodes. None says when a batch runs, which
-// request is served, or which GPU serves it: those stand in core/sched, core/plan and core/limits, whose functions the
-// engine calls (decision 0190).
+// engineNumbers lists every number constant of core/engine, with what it bounds or encodes. None decides when a batch
+// runs, which request is served, or which GPU serves it: core/sched, core/plan and core/limits hold those, and the
+// engine calls their functions (decision 0190).
 var engineNumbers = map[string]string{
-	// Memory and numbers that there are.
+	// Memory and largest numbers.
 	"PartitionsMax": "locks, one bit each of a word", "FrontendsMax": "sessions", "GPUsMax": "GPUs", "ModelsMax": "ids of models",
 	"RequestsMaxDefault": "live requests of a partition", "blockRequests": "memory for requests", "newBlocks": "the same: not much more than there may be", "takeRequests": "the same: small ones lie alone",
 	"windowsMax": "memory for windows", "ringSize": "batches in timelines", "delays": "samples kept", "workNumbers": "bits of a work's number",
@@ -27,12 +27,12 @@ var engineNumbers = map[string]string{
 	"hugePage": "of the kernel", "checkOptions": "what options may ask for", "viewPlacement": "bytes that a backend may say, so that sums hold", "addModels": "the same",
 	"checkOffer": "what a backend may say", "New": "bytes of a random seed",
 
-	// How long a lock is held, a thread sleeps, and how often somebody looks.
+	// How long a lock is held or a thread sleeps, and intervals of checks.
 	"houseEvery": "of watchdogs and renewals", "spinDefault": "lateness of timers", "spinShare": "of a core", "lateMost": "lateness of timers",
 	"learn": "lateness of timers", "sleepMax": "of a thread", "roundsMany": "until a turn reads the clock again", "purgeStep": "requests per lock",
 	"purge": "requests per lock", "bidsAtOnce": "bids per lock", "restShare": "of a core for prices", "holdFor": "a hold ends by itself soon after its renewals do",
 
-	// How long names stand.
+	// Lifetimes of names.
 	"keptMax": "that a model without backends is known", "restMin": "that a forgotten model's id stands for none",
 
 	// Bits and units of messages and tables.
@@ -41,19 +41,19 @@ var engineNumbers = map[string]string{
 	"microsecond": "a request's deadline on the wire", "sleeper": "bytes that the kernel reads", "open": "the same", "sleep": "the same",
 	"percentiles": "permille",
 
-	// What operators are told.
+	// Reports for operators.
 	"markEvery": "spans of explanations", "marksKept": "the same", "lately": "the same", "lastMinute": "the same",
 	"explainVariants": "milliseconds", "explainSpare": "milliseconds", "whyLeftOut": "digits", "recordPaid": "seconds",
 }
 
-// engineJudges lists the functions of core/engine that compare numbers with a fraction, and why: they check what comes from
-// outside, or tell of what was decided.
+// engineJudges lists the functions of core/engine that compare numbers with a fraction, with the reason: they
+// validate outside input, or report decisions.
 var engineJudges = map[string]string{
 	"checkOptions": "options", "checkFloors": "options", "checkOffer": "what a backend says",
 }
 
-// TestEngineDecidesNothing: whoever decides compares with a threshold or weighs one value against another. So core/engine
-// spells no number but 0, 1 and 2 and those listed, and compares no rates, shares, prices or accuracies.
+// TestEngineDecidesNothing: a decision compares with a threshold or weighs one value against another. So core/engine
+// contains no number but 0, 1, 2 and those listed, and compares no rates, shares, prices or accuracies.
 func TestEngineDecidesNothing(t *testing.T) {
 	var files []*ast.File
 	named, spelt := map[string]bool{}, 0
@@ -83,7 +83,7 @@ func TestEngineDecidesNothing(t *testing.T) {
 	}
 }
 
-// builtHere says whether a file is part of the package on this system.
+// builtHere reports whether a file is part of the package on this system.
 func builtHere(t *testing.T, path string) bool {
 	dir, name, _ := cutLast(path)
 	ok, err := build.Default.MatchFile("../../"+dir, name)
@@ -93,7 +93,7 @@ func builtHere(t *testing.T, path string) bool {
 	return ok
 }
 
-// cutLast cuts a path before its last element.
+// cutLast splits a path before its last element.
 func cutLast(path string) (dir, name string, ok bool) {
 	i := strings.LastIndexByte(path, '/')
 	if i < 0 {
@@ -102,7 +102,7 @@ func cutLast(path string) (dir, name string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// checkNumbers holds the numbers of a declaration against the list, and returns how many there are.
+// checkNumbers checks the numbers of a declaration against the list, and returns how many there are.
 func checkNumbers(t *testing.T, d ast.Decl, named map[string]bool) (spelt int) {
 	note := func(name string, n ast.Node) {
 		ast.Inspect(n, func(n ast.Node) bool {
@@ -139,7 +139,7 @@ func checkNumbers(t *testing.T, d ast.Decl, named map[string]bool) (spelt int) {
 	return spelt
 }
 
-// numberOf is the number that a piece of a file spells, or the unit of time: what lasts an hour needs no other digit.
+// numberOf returns the number that a node spells, or the unit of time: a duration of an hour needs no other digit.
 func numberOf(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.BasicLit:
@@ -155,8 +155,8 @@ func numberOf(n ast.Node) string {
 	return ""
 }
 
-// checkComparisons finds the functions that compare floating-point numbers, by an operator, min, max, or cmp.Compare, and reports those that
-// are not listed.
+// checkComparisons finds the functions that compare floating-point numbers, by an operator, min, max, or cmp.Compare,
+// and reports those that are not listed.
 func checkComparisons(t *testing.T, files []*ast.File) (judges []string) {
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
 	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", exportsOf(t, "./core/engine"))}
@@ -199,7 +199,7 @@ func checkComparisons(t *testing.T, files []*ast.File) (judges []string) {
 	return judges
 }
 
-// calledName is what a call names, with its package.
+// calledName returns the called function's name with its package.
 func calledName(c *ast.CallExpr) string {
 	switch f := c.Fun.(type) {
 	case *ast.Ident:
@@ -212,7 +212,7 @@ func calledName(c *ast.CallExpr) string {
 	return ""
 }
 
-// exportsOf opens what the compiler exported of the packages that one imports.
+// exportsOf opens the compiler's export data of the packages that pkg imports.
 func exportsOf(t *testing.T, pkg string) func(path string) (io.ReadCloser, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", pkg)
 	cmd.Dir, cmd.Stderr = "../..", os.Stderr

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// faces are the packages that a program of another module writes against, and the names of rooms behind them that they
-// show under a name of their own: the vocabulary, which DESIGN has frontends show, and what a deployment hands from one
-// part to another while a program has no need to look into it.
+// faces are the packages that programs of other modules use, each with the names of inner rooms that it re-exports:
+// the vocabulary, which DESIGN makes frontends show, and values that a deployment passes from one part to another,
+// into which a program need not look.
 var faces = map[string][]string{
 	".":                     {"ElectionStore"},
 	"frontend":              {"Datatype", "TensorInfo", "Reason", "ModelInfo", "Floor", "SequenceInfo", "Control", "ControlKind", "State"},
@@ -19,15 +19,15 @@ var faces = map[string][]string{
 	"frontend/frontendtest": nil,
 }
 
-// behindFaces says whether a package of this module is none that those programs need to know.
+// behindFaces reports whether a package of this module is one that those programs need not know.
 func behindFaces(path string) bool {
 	pkg, inModule := strings.CutPrefix(path, module+"/")
 	return inModule && (within(pkg, "core") || within(pkg, "rdma"))
 }
 
-// TestFacesShowNoRoomBehindThem: the signatures and the fields that a program uses have names of the libraries themselves
-// and of Go. Where a face gives a name of its own to a struct of another room, the types of that struct's fields have names of
-// the face, too.
+// TestFacesShowNoRoomBehindThem: the signatures and fields that a program uses name only types of the libraries
+// themselves and of Go. If a face re-exports a struct of another room, the types of that struct's fields have names
+// in the face, too.
 func TestFacesShowNoRoomBehindThem(t *testing.T) {
 	all := sources(t)
 	for pkg, shown := range faces {
@@ -51,7 +51,7 @@ func TestFacesShowNoRoomBehindThem(t *testing.T) {
 			}
 		}
 
-		// The list is exact: a name that is shown no more leaves it.
+		// The list is exact: remove a name that is no longer shown.
 		slices.Sort(given)
 		if want := slices.Sorted(slices.Values(shown)); !slices.Equal(given, want) {
 			t.Errorf("package %s gives names of its own to %v, faces lists %v", pkg, given, want)
@@ -59,7 +59,7 @@ func TestFacesShowNoRoomBehindThem(t *testing.T) {
 	}
 }
 
-// namesBehind returns the types of rooms behind the faces that a piece of a file names.
+// namesBehind returns the types of inner rooms that a declaration names.
 func namesBehind(s source, shape ast.Node) (names []string) {
 	ast.Inspect(shape, func(n ast.Node) bool {
 		sel, ok := n.(*ast.SelectorExpr)
@@ -74,7 +74,7 @@ func namesBehind(s source, shape ast.Node) (names []string) {
 	return names
 }
 
-// importOf returns the path of the package that a file calls by a name; empty: it calls none so.
+// importOf returns the import path of a package name in a file; empty: none.
 func importOf(s source, name string) string {
 	for _, i := range s.file.Imports {
 		path := strings.Trim(i.Path.Value, "\"")
@@ -85,7 +85,7 @@ func importOf(s source, name string) string {
 	return ""
 }
 
-// checkFieldsAreNamed holds the fields of the vocabulary's struct that a face gives a name to against the names of the face.
+// checkFieldsAreNamed checks the fields of a re-exported struct of the vocabulary against the names of the face.
 // Structs of other rooms are opaque: a deployment makes and reads them.
 func checkFieldsAreNamed(t *testing.T, all []source, s source, of ast.Expr, face string) {
 	sel, ok := of.(*ast.SelectorExpr)
@@ -97,7 +97,7 @@ func checkFieldsAreNamed(t *testing.T, all []source, s source, of ast.Expr, face
 		return
 	}
 
-	named := map[string]bool{} // what the face has a name for
+	named := map[string]bool{} // names in the face
 	for _, s := range all {
 		for _, d := range s.file.Decls {
 			for _, of := range aliasesOf(d) {
@@ -126,7 +126,8 @@ func checkFieldsAreNamed(t *testing.T, all []source, s source, of ast.Expr, face
 	}
 }
 
-// elementOf returns the name of what a field, a slice or a pointer is of; nil: it has none in its own package.
+// elementOf returns the name of the element type of a field, a slice or a pointer; nil if it has none in its own
+// package.
 func elementOf(x ast.Expr) *ast.Ident {
 	switch x := x.(type) {
 	case *ast.Ident:
@@ -139,8 +140,8 @@ func elementOf(x ast.Expr) *ast.Ident {
 	return nil
 }
 
-// exportedShape returns what other packages see of a declaration: signatures, types without their unexported fields, and the
-// types of variables and constants.
+// exportedShape returns what other packages see of a declaration: signatures, types without their unexported fields,
+// and the types of variables and constants.
 func exportedShape(d ast.Decl) map[string]ast.Node {
 	shapes := map[string]ast.Node{}
 	switch d := d.(type) {
@@ -165,7 +166,7 @@ func exportedShape(d ast.Decl) map[string]ast.Node {
 	return shapes
 }
 
-// aliasesOf returns what a declaration gives another exported name.
+// aliasesOf returns the exported aliases in a declaration.
 func aliasesOf(d ast.Decl) map[string]ast.Expr {
 	all := map[string]ast.Expr{}
 	g, ok := d.(*ast.GenDecl)
@@ -180,7 +181,7 @@ func aliasesOf(d ast.Decl) map[string]ast.Expr {
 	return all
 }
 
-// exportedFields leaves out what other packages cannot name of a struct; any other type is seen whole.
+// exportedFields removes a struct's fields that other packages cannot name; any other type is returned as a whole.
 func exportedFields(x ast.Expr) ast.Node {
 	st, ok := x.(*ast.StructType)
 	if !ok {

@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// What the table of Triton's features has reached: a change may lower the number and then moves its bound, but not raise it.
+// The present state of the table of Triton's features. A change may lower the number and then moves its bound, but
+// not raise it.
 const featuresMissingMax = 4
 
-// TestFeaturesAreShown: every row of docs/TRITON.md says one of the known states, names a test that is there, and gives a
-// reason where something is missing or otherwise.
+// TestFeaturesAreShown: every row of docs/TRITON.md has a known state, names an existing test, and gives a reason if
+// something is missing or different.
 func TestFeaturesAreShown(t *testing.T) {
 	tests := map[string]bool{}
 	for _, s := range sources(t) {
@@ -55,7 +56,7 @@ func TestFeaturesAreShown(t *testing.T) {
 	}
 }
 
-// TestTritonsFlagsHaveTheirs: the flags of downbeat that docs/TRITON.md names beside Triton's are there.
+// TestTritonsFlagsHaveTheirs: the flags of downbeat that docs/TRITON.md names beside Triton's exist.
 func TestTritonsFlagsHaveTheirs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/TRITON.md")
 	if err != nil {

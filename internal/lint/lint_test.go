@@ -1,5 +1,5 @@
-// Package lint enforces the tree's rules: who may import whom, what decisions may not touch, and
-// how large a file or a function may grow. A rule exists only if a test here checks it.
+// Package lint enforces the tree's rules: the imports of each package, what decisions must not use, and the sizes of
+// files and functions. A rule exists only if a test here checks it.
 package lint
 
 import (
@@ -83,12 +83,12 @@ func imports(s source) []string {
 	return out
 }
 
-// leaves lists the modules, and packages of them, that only some packages may import, since whoever imports those takes
-// all of the module along.
+// leaves lists modules, and packages of modules, that only some packages may import, since every importer depends on
+// the whole module.
 var leaves = map[string][]string{
 	"go.etcd.io/etcd": {"core/lead/etcd", "internal/etcdtest"},
 
-	// What a span says, and where it goes, is no gateway's: it only has a tracer to hand on.
+	// Gateways only pass a tracer on; these packages define and send spans.
 	"go.opentelemetry.io/otel/attribute": {"core/observe/spans", "core/observe/tracing"},
 	"go.opentelemetry.io/otel/codes":     {"core/observe/spans"},
 	"go.opentelemetry.io/otel/sdk":       {"core/observe/tracing"},
@@ -135,7 +135,7 @@ func TestDecisionsArePure(t *testing.T) {
 	}
 }
 
-// TestClockReaders keeps the reading of clocks where it belongs.
+// TestClockReaders: packages that take now as an argument read no clock.
 func TestClockReaders(t *testing.T) {
 	for _, s := range sources(t) {
 		pure := within(s.pkg, "core/sched") || within(s.pkg, "core/plan") || within(s.pkg, "core/profile") || within(s.pkg, "core/wire") || within(s.pkg, "core/model") || within(s.pkg, "core/arrivals") || within(s.pkg, "core/sim")
@@ -213,7 +213,7 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// TestPackageComments wants a sentence on every package: what it does and what it does not do.
+// TestPackageComments: every package has a comment that says what it does and what it does not do.
 func TestPackageComments(t *testing.T) {
 	documented, seen := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {
@@ -232,7 +232,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestTopLevel keeps the shape of the root: nothing new without a decision record.
+// TestTopLevel: the root gets nothing new without a decision record.
 func TestTopLevel(t *testing.T) {
 	want := []string{"backend", "bench", "cmd", "core", "csrc", "cuda", "deploy", "docs", "frontend", "internal", "models", "rdma",
 		"examples", "go.mod", "go.sum", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "bin", "out"}

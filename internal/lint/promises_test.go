@@ -16,7 +16,7 @@ var (
 	promiseChaos = regexp.MustCompile(`chaos: ([\w-]+)`)
 )
 
-// TestPromisesHaveTests: every finding is on the page of promises, each row there names a test, and what it names is there.
+// TestPromisesHaveTests: every finding is on the page of promises, and each row there names an existing test.
 func TestPromisesHaveTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("../..", promisesPage))
 	if err != nil {
@@ -75,7 +75,7 @@ func TestPromisesHaveTests(t *testing.T) {
 	}
 }
 
-// readFolder returns a folder's files of a pattern, one after the other.
+// readFolder returns the concatenated files of a folder that match a pattern.
 func readFolder(t *testing.T, dir, pattern string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("../..", dir, pattern))

@@ -10,21 +10,22 @@ import (
 	"testing"
 )
 
-// What the tree has reached (docs/decisions/0100): a change may improve a count and then moves its bound, but not
-// worsen it. The aim is 4 lines of comment and 6 blank lines per hundred lines of code in bodies, 100 walls and 40 such names.
+// The present state of the tree (docs/decisions/0100). A change may improve a count and then moves its bound, but not
+// worsen it. The aim is 4 lines of comment and 6 blank lines per hundred lines of code in bodies, 100 walls and 40
+// such names.
 const (
 	proseCommentsMin = 4.6
 	proseBlanksMin   = 9.0
 	proseWallsMax    = 0
-	proseNamesMax    = 15 // unexported names of functions that three packages or more have: close, add, take
-	wallLines        = 18 // a body of so many lines without a comment or a blank line is a wall
+	proseNamesMax    = 15 // unexported names of functions in three packages or more: close, add, take
+	wallLines        = 18 // a body of this many lines without a comment or a blank line is a wall
 )
 
-// prose counts how bodies of functions read.
+// prose counts comments, blank lines, walls and names of functions.
 type prose struct {
 	code, comments, blanks int
 	walls                  []string
-	packages               map[string]map[string]bool // of each unexported function's name
+	packages               map[string]map[string]bool // by unexported function name
 }
 
 // addName notes that a package has a function of that name.
@@ -104,7 +105,7 @@ func TestProse(t *testing.T) {
 
 var pageLink = regexp.MustCompile(`\]\((\d{4}-[a-z0-9-]+\.md)\)`)
 
-// The index of decisions names every page once, and nothing else.
+// TestDecisionsAreIndexed: the index of decisions names every page once, and nothing else.
 func TestDecisionsAreIndexed(t *testing.T) {
 	index, err := os.ReadFile("../../docs/decisions/README.md")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReadmeSaysWhatWasMeasured holds the numbers of README.md's table against the pages that they
-// come from: whoever measures again changes both.
+// TestReadmeSaysWhatWasMeasured compares the numbers in README.md's table with the pages of their measurements: a new
+// measurement changes both.
 func TestReadmeSaysWhatWasMeasured(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile("../../" + path)
@@ -19,8 +19,8 @@ func TestReadmeSaysWhatWasMeasured(t *testing.T) {
 	}
 	readme := read("README.md")
 	for what, from := range map[string]struct {
-		page, cell string // where it stands: a pattern with one group
-		row        string // README.md's row begins so
+		page, cell string // the place of the number: a pattern with one group
+		row        string // beginning of README.md's row
 	}{
 		"goodput":      {"bench/results/goodput/README.md", `(?m)^\| table4-resnet50 \| ([\d,]+) \|(?: [\d,]+ \|){10}`, "| goodput, ResNet50"},
 		"dispatch":     {"bench/results/dispatch/README.md", `(?m)^\| 100 \| ([\d.]+) \|`, "| requests dispatched"},

@@ -15,10 +15,10 @@ type room struct {
 	may  []string
 }
 
-// root is the room of the module's first package, which lies beside all folders.
+// root is the room of the module's root package, which lies beside all folders.
 const root = "downbeat"
 
-// rooms lists every room. A room imports only rooms that stand below it, so that no cycle can be written down.
+// rooms lists every room. A room imports only rooms below it, so the list cannot contain a cycle.
 var rooms = []room{
 	{"examples", []string{root, "frontend"}},
 	{"cmd", []string{"bench", root, "bench/load", "frontend", "deploy", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
@@ -69,7 +69,7 @@ func roomOf(pkg string) (room, bool) {
 	return found, found.name != ""
 }
 
-// TestImportDirection holds every import of this module against the list of rooms.
+// TestImportDirection checks every import of this module against the list of rooms.
 func TestImportDirection(t *testing.T) {
 	for _, s := range sources(t) {
 		from, listed := roomOf(s.pkg)
@@ -92,8 +92,8 @@ func TestImportDirection(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotSchedule: backends and frontends take the scheduler's words from core/model. Not even their tests
-// import what decides, so that none can come to rely on it.
+// TestWhoDoesNotSchedule: backends and frontends use the vocabulary of core/model. Not even their tests import the
+// deciding packages, so that none can depend on them.
 func TestWhoDoesNotSchedule(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, room := range []string{"backend", "frontend"} {
@@ -104,7 +104,7 @@ func TestWhoDoesNotSchedule(t *testing.T) {
 	}
 }
 
-// TestRoomsStandInOrder: whoever is imported stands below.
+// TestRoomsStandInOrder: imported rooms are below their importers.
 func TestRoomsStandInOrder(t *testing.T) {
 	for i, r := range rooms {
 		for _, may := range r.may {
@@ -133,7 +133,7 @@ func TestArchitectureShowsTheRooms(t *testing.T) {
 	}
 }
 
-// drawRooms is a line for each room and an arrow to those that it may import.
+// drawRooms draws a line for each room with an arrow to the rooms that it may import.
 func drawRooms() string {
 	var b strings.Builder
 	b.WriteString("```\n")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// skips are the files that skip tests: how many times, and the target of make that takes what they skip elsewhere. A test
-// that no run takes says nothing.
+// skips lists the files that skip tests: how many times, and the make target that runs the skipped tests. A test that
+// never runs proves nothing.
 var skips = map[string]struct {
 	times int
 	takes string // of .ci/run, unless byHand names it
@@ -70,10 +70,10 @@ var skips = map[string]struct {
 	"system_test.go":                        {1, "test", "port 8000 is free"},
 }
 
-// byHand are the targets that .ci/run leaves out, for what they cost.
+// byHand are the targets that .ci/run leaves out because of their cost.
 var byHand = []string{"apiserver"}
 
-// TestEverySkipHasARun: who adds a skip names the run that takes the test.
+// TestEverySkipHasARun: every skip names the run that runs the test.
 func TestEverySkipHasARun(t *testing.T) {
 	found := map[string]int{}
 	for _, s := range sources(t) {
@@ -96,7 +96,7 @@ func TestEverySkipHasARun(t *testing.T) {
 		}
 	}
 
-	// The runs are there.
+	// The runs exist.
 	var targets []byte
 	for _, file := range []string{"../../Makefile", "../../cuda/cuda.mk", "../../rdma/rdma.mk"} {
 		text, err := os.ReadFile(file)

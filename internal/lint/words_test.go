@@ -10,22 +10,23 @@ import (
 	"testing"
 )
 
-// What the tree has reached: a change may lower a number and then moves its bound, but not raise it.
+// The present state of the tree. A change may lower a number and then moves its bound, but not raise it.
 const (
-	nounsMissingMax      = 75 // of the serving rooms' exported types, not in the glossary
+	nounsMissingMax      = 75 // nouns of the serving rooms' exported types that are not in the glossary
 	architectureLinesMax = 250
 )
 
-// glossaryPackages are those whose nouns stand in the glossary without exception: those that programs use, and those that decide.
+// glossaryPackages are the packages whose nouns must all be in the glossary: those that programs use, and those that
+// decide.
 var glossaryPackages = []string{".", "frontend", "frontend/app", "core/model", "core/sched", "core/plan"}
 
-// plainWords are Go's, not the field's.
+// plainWords are words of Go, not of the field.
 var plainWords = []string{"error", "option", "stat", "status", "info", "id", "gpuid", "set"}
 
 var wordPattern = regexp.MustCompile(`[A-Z]+(?:[^a-zA-Z]|$)|[A-Z][a-z0-9]+|[A-Z]+`)
 
-// TestGlossaryHoldsTheNouns: what an exported type of a face is called (its last word) stands in the glossary of
-// docs/ARCHITECTURE.md, of another serving room there or elsewhere on the page; so does the page stay short enough to be read.
+// TestGlossaryHoldsTheNouns: the last word of a face's exported type is in the glossary of docs/ARCHITECTURE.md; that
+// of another serving room is there or elsewhere on the page. The page also stays short enough to be read.
 func TestGlossaryHoldsTheNouns(t *testing.T) {
 	text, err := os.ReadFile("../../docs/ARCHITECTURE.md")
 	if err != nil {
