@@ -70,7 +70,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	background.Go(call.sendRequests)
 
 	// Commands end when the parent closes stdin. Requests under way still have until their deadlines.
-	err = call.obey(commands)
+	err = call.runCommands(commands)
 	close(call.stop)
 	background.Wait()
 	call.open.Wait()
@@ -99,8 +99,8 @@ type caller struct {
 
 func (c *caller) setRate(r float64) { c.rate.Store(&r) }
 
-// obey executes the commands until they end.
-func (c *caller) obey(commands io.Reader) error {
+// runCommands executes the commands until they end.
+func (c *caller) runCommands(commands io.Reader) error {
 	lines := bufio.NewScanner(commands)
 
 	// Both commands have exactly one number, so reject a line without one first.

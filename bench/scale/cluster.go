@@ -136,11 +136,11 @@ func (c *cluster) observe(now sim.Time) {
 		Busy: time.Duration(busy - c.busyBefore)})
 	c.busyBefore = busy
 	c.samples = append(c.samples, s)
-	c.obey(now, min(max(1, s.Wanted), c.w.GPUs))
+	c.orderGPUs(now, min(max(1, s.Wanted), c.w.GPUs))
 }
 
-// obey orders or returns GPUs until wanted GPUs are ordered.
-func (c *cluster) obey(now sim.Time, wanted int) {
+// orderGPUs orders or returns GPUs until wanted GPUs are ordered.
+func (c *cluster) orderGPUs(now sim.Time, wanted int) {
 	// Take draining GPUs first, which are the cheapest to get back; then the lowest numbers.
 	for _, from := range []gpuState{draining, absent} {
 		for g := 0; g < len(c.state) && c.ordered < wanted; g++ {

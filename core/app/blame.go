@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// blame explains why stages could not be placed: a tensor is missing, or the stages form a cycle.
-func (r *resolving) blame(waiting []*Stage) error {
+// explainUnplaced explains why stages could not be placed: a tensor is missing, or the stages form a cycle.
+func (r *resolving) explainUnplaced(waiting []*Stage) error {
 	giver := map[string]*Stage{}
 	for _, s := range waiting {
 		for _, f := range s.Gives {

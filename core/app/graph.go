@@ -97,7 +97,7 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 		}
 	}
 	if len(waiting) > 0 {
-		return nil, r.blame(waiting)
+		return nil, r.explainUnplaced(waiting)
 	}
 
 	if err := r.findAnswer(); err != nil {

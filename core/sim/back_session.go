@@ -35,14 +35,14 @@ func (b *back) session() *backSession {
 func (s *backSession) tellLead() {
 	if sch := s.sch; sch.candidate != nil && !s.b.old {
 		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.gpus())}
-		s.b.c.tell(&s.link, fromEngine, func() { s.b.led(sch.index, m) })
+		s.b.c.sendReliably(&s.link, fromEngine, func() { s.b.led(sch.index, m) })
 	}
 }
 
 // tellFollow tells scheduler i which scheduler the backend obeys.
 func (b *back) tellFollow(i int, m wire.Follow) {
 	if s := b.sessions[i]; s != nil && s.sch.candidate != nil && !b.old {
-		b.c.tell(&s.link, toEngine, func() {
+		b.c.sendReliably(&s.link, toEngine, func() {
 			s.told.Follows = &m
 			if m.Alive {
 				s.told.Followed = m.Epoch
@@ -101,7 +101,7 @@ func (s *backSession) Peers(m []wire.Peer) {
 func (s *backSession) Place(m []wire.Placement) {
 	c := s.b.c
 	all := slices.Clone(m)
-	c.tell(&s.link, fromEngine, func() { s.b.takePlacements(s, all) })
+	c.sendReliably(&s.link, fromEngine, func() { s.b.takePlacements(s, all) })
 	c.countPlacements(len(m))
 }
 

@@ -30,7 +30,7 @@ func (s *backSession) offerLearners() {
 	for k := range c.o.Learners {
 		offers = append(offers, wire.SpareOffer{Work: uint32(k), Step: int64(c.o.SpareStep), Weight: float64(1 + k)})
 	}
-	c.tell(&s.link, toEngine, func() { s.h.OfferSpare(offers) })
+	c.sendReliably(&s.link, toEngine, func() { s.h.OfferSpare(offers) })
 }
 
 // How long learners have work after the faults end, and again before the models are probed.
@@ -50,7 +50,7 @@ func (c *Cluster) restLearners() {
 	for _, b := range c.backs {
 		for _, s := range b.sessions {
 			if s != nil && s.up && len(withdrawn) > 0 && !b.old {
-				c.tell(&s.link, toEngine, func() { s.h.OfferSpare(withdrawn) })
+				c.sendReliably(&s.link, toEngine, func() { s.h.OfferSpare(withdrawn) })
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func (b *back) endStep(o *spareStep) {
 		again := wire.SpareOffer{Work: o.x.Work, Step: int64(c.o.SpareStep), Weight: 1}
 		c.after(c.within(0, 50e6), func() {
 			if !c.resting {
-				c.tell(&s.link, toEngine, func() { s.h.OfferSpare([]wire.SpareOffer{again}) })
+				c.sendReliably(&s.link, toEngine, func() { s.h.OfferSpare([]wire.SpareOffer{again}) })
 			}
 		})
 	}

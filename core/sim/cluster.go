@@ -164,7 +164,7 @@ func (c *Cluster) act() {
 	c.run(max(end, c.absentTill)) // a backend that left for long returns by itself
 
 	// Recovery: no more faults, and every model must be served again.
-	c.heal()
+	c.endFaults()
 	c.recover()
 
 	c.probe()

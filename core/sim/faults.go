@@ -20,7 +20,7 @@ func (c *Cluster) faults(span Duration) {
 
 	some(c.o.Vanishes, func() {
 		if f := c.someFront(); !f.gone {
-			f.vanish()
+			f.crash()
 		}
 	})
 	some(c.o.Slowdowns, func() { c.slowSome(span) })
@@ -36,7 +36,7 @@ func (c *Cluster) faults(span Duration) {
 		c.happens(DarkFrontend, int64(f.index), 0)
 		f.dark = c.now.Add(c.within(0, span))
 	})
-	some(c.o.Darks, func() { c.darkenSome(c.within(0, 800e6)) })
+	some(c.o.Darks, func() { c.blockSomeLink(c.within(0, 800e6)) })
 	some(c.o.SlowLinks, func() { c.slowLink(span) })
 
 	some(c.o.LeaderDeaths, func() { c.someScheduler().die(c.within(0, 2e9)) })
@@ -99,17 +99,17 @@ func (c *Cluster) slowSome(span Duration) {
 	c.after(c.within(0, span), func() { b.slow = 1 })
 }
 
-// darkenSome blocks a link for a while.
-func (c *Cluster) darkenSome(d Duration) {
+// blockSomeLink blocks a link for a while.
+func (c *Cluster) blockSomeLink(d Duration) {
 	k, both := c.rng.IntN(len(c.schedulers)), c.rng.IntN(2) == 0
 	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
 		s := b.sessions[k]
-		c.darken(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
+		c.blockLink(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
 		return
 	}
 	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
 		s := f.sessions[k]
-		c.darken(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
+		c.blockLink(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
 	}
 }
 
@@ -148,13 +148,13 @@ func (s *scheduler) pause(d Duration) {
 	s.resumed = s.paused
 	// After a long pause, its peers give up their links and connect to others.
 	if d > silenceMost {
-		c.after(silenceMost, func() { s.deafen(func() bool { return true }, 0) })
+		c.after(silenceMost, func() { s.breakLinks(func() bool { return true }, 0) })
 	}
 }
 
-// deafen breaks a scheduler's links with the peers for which which returns true. They connect again after wait at the
+// breakLinks breaks a scheduler's links with the peers for which which returns true. They connect again after wait at the
 // earliest. The engine notices when it is not paused.
-func (s *scheduler) deafen(which func() bool, wait Duration) {
+func (s *scheduler) breakLinks(which func() bool, wait Duration) {
 	c := s.c
 
 	// A paused engine notices nothing until it resumes.
@@ -180,11 +180,11 @@ func (c *Cluster) isolate(s *scheduler) {
 	c.happens(Isolation, int64(s.index), int64(share*100))
 
 	// Both ends first see a slow network, then a lost link after the silence limit of package control.
-	c.after(silenceMost, func() { s.deafen(func() bool { return c.rng.Float64() < share }, d) })
+	c.after(silenceMost, func() { s.breakLinks(func() bool { return c.rng.Float64() < share }, d) })
 }
 
-// vanish ends a frontend without notice, and starts another one.
-func (f *front) vanish() {
+// crash ends a frontend without notice, and starts another one.
+func (f *front) crash() {
 	c := f.c
 	c.happens(FrontendVanishes, int64(f.index), 0)
 
@@ -217,8 +217,8 @@ func (c *Cluster) ping(end Time) {
 	})
 }
 
-// heal ends all faults: hanging backends restart, absent peers return.
-func (c *Cluster) heal() {
+// endFaults ends all faults: hanging backends restart, absent peers return.
+func (c *Cluster) endFaults() {
 	c.calm = true
 	c.note("faults are over", 0, 0, 0)
 	for _, s := range c.schedulers {

@@ -115,14 +115,14 @@ func (f *front) session() *session {
 func (s *session) tellLead() {
 	if sch := s.sch; sch.candidate != nil && !s.f.old {
 		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.gpus())}
-		s.f.c.tell(&s.link, fromEngine, func() { s.f.led(sch.index, m) })
+		s.f.c.sendReliably(&s.link, fromEngine, func() { s.f.led(sch.index, m) })
 	}
 }
 
 // tellFollow tells scheduler i which scheduler the frontend obeys.
 func (f *front) tellFollow(i int, m wire.Follow) {
 	if s := f.sessions[i]; s != nil && s.sch.candidate != nil && !f.old {
-		f.c.tell(&s.link, toEngine, func() {
+		f.c.sendReliably(&s.link, toEngine, func() {
 			s.heard = m.Epoch
 			s.sch.step()
 		})

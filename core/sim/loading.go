@@ -31,7 +31,7 @@ type asked struct {
 func (b *back) tellPlacement(r wire.PlacementReport) {
 	for _, s := range b.sessions {
 		if s != nil {
-			b.c.tell(&s.link, toEngine, func() {
+			b.c.sendReliably(&s.link, toEngine, func() {
 				if !s.closed && !s.orphaned() && !s.h.Report([]wire.PlacementReport{r}) {
 					b.c.check.fail("a report on a placement was refused: %+v", r)
 				}

@@ -56,9 +56,9 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 	}
 }
 
-// tell sends a message about leadership. Such a message is not lost on a working link: no protocol message repeats
-// it, so a peer must not depend on a single message that may be lost.
-func (c *Cluster) tell(l *link, dir int, deliver func()) {
+// sendReliably sends a message that is lost only with its link, such as one about leadership: no protocol message
+// repeats it, so a peer must not depend on a single message that may be lost.
+func (c *Cluster) sendReliably(l *link, dir int, deliver func()) {
 	if l.up {
 		l.last[dir] = max(l.last[dir], l.dark[dir], c.now.Add(c.delay(l)))
 		c.arrive(l, dir, l.last[dir], deliver)
@@ -95,9 +95,9 @@ func (c *Cluster) delay(l *link) Duration {
 	return d
 }
 
-// darken blocks a link for a while, in one direction or both. If the silence exceeds the limit, the peer gives the
+// blockLink blocks a link for a while, in one direction or both. If the silence exceeds the limit, the peer gives the
 // link up and cut is called.
-func (c *Cluster) darken(l *link, d Duration, both bool, cut func()) {
+func (c *Cluster) blockLink(l *link, d Duration, both bool, cut func()) {
 	dir := c.rng.IntN(2)
 	for k := range l.dark {
 		if both || k == dir {
