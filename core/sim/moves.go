@@ -277,7 +277,7 @@ func (c *Cluster) planDocument(number uint64, shift []int) engine.Plan {
 	return p
 }
 
-// stockModels gives a backend all models, of which those of its sub-cluster are loaded, and memory for these and a few
+// stockModels gives a backend all models, with those of its sub-cluster loaded, and memory for these and a few
 // more.
 func (b *back) stockModels(cluster int) {
 	c := b.c
