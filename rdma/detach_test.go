@@ -20,20 +20,20 @@ func slowReader(t *testing.T, n *Node) net.Conn {
 	if n.cfg.Providers[0] == "shm" {
 		network, addr = "unix", socketName(n.id)
 	}
-	s, err := net.Dial(network, addr)
+	dial := func() (net.Conn, error) {
+		s, err := net.Dial(network, addr)
+		if err != nil || n.cfg.TLS == nil {
+			return s, err
+		}
+		c := n.cfg.TLS.Clone()
+		c.ServerName = "127.0.0.1"
+		return tls.Client(s, c), nil
+	}
+	s, err := greetAgain(t, dial, stream.NodeID{1}, n.cfg.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	if n.cfg.TLS != nil {
-		c := n.cfg.TLS.Clone()
-		c.ServerName = "127.0.0.1"
-		s = tls.Client(s, c)
-	}
 	s.SetDeadline(time.Now().Add(patient))
-	if _, err := stream.Greet(s, stream.NodeID{1}, nil, n.cfg.Token); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
