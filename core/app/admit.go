@@ -45,7 +45,7 @@ func (c Capacity) trialDemand() float64 {
 }
 
 // leaveOthers subtracts the GPUs of requests without a session: the measured use beyond used, the demand of the
-// promises. It returns the demand of both.
+// promises. It returns the larger of used and the measured use.
 func (c *Capacity) leaveOthers(used float64) float64 {
 	others := c.Measured - used
 	if others <= 0 {
