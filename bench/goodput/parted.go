@@ -11,23 +11,31 @@ import (
 // partedGPUs are 20 sub-clusters of 16 GPUs.
 const partedGPUs = 320
 
-// partedSettings are five times figure 6's cluster of the 1080 Ti zoo, as one cluster and in sub-clusters.
+// partedSettings are five and ten times figure 6's cluster of the 1080 Ti zoo, whole and parted.
 func partedSettings() []Setting {
+	var out []Setting
+	for _, parts := range []int{1, 4, 10, 20} {
+		out = append(out, partedSetting(fmt.Sprintf("parted-%d", parts), 5, parts))
+	}
+	for _, parts := range []int{1, 20} {
+		out = append(out, partedSetting(fmt.Sprintf("parted-640-%d", parts), 10, parts))
+	}
+	return out
+}
+
+// partedSetting has so many copies of the zoo, on 64 GPUs each, in so many sub-clusters.
+func partedSetting(name string, copies, parts int) Setting {
 	zoo := profile.GTX1080Ti()
 	var models []profile.Entry
-	for i := range 5 * len(zoo) {
+	for i := range copies * len(zoo) {
 		e := zoo[i%len(zoo)]
 		e.Name = fmt.Sprintf("%s-%d", e.Name, i/len(zoo))
 		models = append(models, e)
 	}
 
-	var out []Setting
-	for _, parts := range []int{1, 4, 10, 20} {
-		e := evenSetting(fmt.Sprintf("parted-%d", parts), models, partedGPUs, arrivals.Poisson)
-		e.SubClusters = parts
-		out = append(out, e)
-	}
-	return out
+	s := evenSetting(name, models, partedGPUs/5*copies, arrivals.Poisson)
+	s.SubClusters = parts
+	return s
 }
 
 // part returns the sub-cluster of each model and of each GPU; nil for a single cluster.
@@ -36,24 +44,20 @@ func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 		return nil, nil, nil
 	}
 
-	// Memory is unlimited: the question is the cost of sharing GPUs among fewer models.
+	// Memory is not asked for, neither as a limit nor to be shared out evenly: what is asked is what sharing GPUs among fewer models costs.
 	p := plan.AssignmentProblem{MoveShare: 1}
 	for range s.SubClusters {
-		p.SubClusters = append(p.SubClusters, plan.SubCluster{GPUs: s.GPUs / s.SubClusters, Memory: int64(len(s.Models))})
+		p.SubClusters = append(p.SubClusters, plan.SubCluster{GPUs: s.GPUs / s.SubClusters, Memory: 1})
 	}
 
-	// Use the demand of a load near the capacity: a model's share of the cost falls as its batches grow.
-	rate := 0.9 * s.Capacity()
+	// Demand is that of a load near what sub-clusters can take: a request costs less as batches grow.
+	rate := 0.83 * s.Capacity()
 	for i, e := range s.Models {
-		table, err := e.Profile()
+		v, err := s.asService(e, rate*s.Share[i])
 		if err != nil {
 			return nil, nil, err
 		}
-		cost, _, err := plan.Cost(table, e.SLO, rate*s.Share[i])
-		if err != nil {
-			return nil, nil, err
-		}
-		p.Services = append(p.Services, plan.Service{Rate: rate * s.Share[i], Demand: rate * s.Share[i] * cost, Static: 1, Home: plan.Nowhere})
+		p.Services = append(p.Services, v)
 	}
 
 	a, err := plan.Assign(p)
@@ -64,4 +68,20 @@ func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 		kinds = append(kinds, uint8(g*s.SubClusters/s.GPUs))
 	}
 	return a.Home, kinds, nil
+}
+
+// asService is a model as plan.Assign wants it.
+func (s Setting) asService(e profile.Entry, rate float64) (plan.Service, error) {
+	table, err := e.Profile()
+	if err != nil {
+		return plan.Service{}, err
+	}
+
+	cost, err := plan.CostAmong(table, e.SLO, rate, s.GPUs/s.SubClusters)
+	if err != nil {
+		return plan.Service{}, err
+	}
+
+	_, batch, err := plan.Cost(table, e.SLO, rate)
+	return plan.Service{Rate: rate, Demand: rate * cost, Home: plan.Nowhere, Batch: table.Exec(batch), Room: e.SLO - table.Exec(1)}, err
 }

@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// TestPartedAtBest makes the best case that we know for sub-clusters: models of alike room between deadline and execution are together, a model that
+// TestPartedAtBest makes the best case that we found by hand for sub-clusters: models of alike room between deadline and execution are together, a model that
 // two sub-clusters would share is split between them, and each sub-cluster is loaded to its own goodput. At 16 GPUs each that is less than
 // 0.97 of the whole cluster, at 32 more.
 func TestPartedAtBest(t *testing.T) {
@@ -32,6 +32,46 @@ func TestPartedAtBest(t *testing.T) {
 			t.Errorf("%d sub-clusters: %.3f", parts, 1/all)
 		}
 	}
+}
+
+// TestPartedByDemand prints what sub-clusters carry of the whole by their demand alone, if all were equally full and none crowded (decision 0364): at 16 GPUs
+// less than 0.97, however the models are assigned.
+func TestPartedByDemand(t *testing.T) {
+	s, whole := partedSettings()[0], wholeGoodput(t)
+	for _, c := range []struct {
+		gpus int
+		full float64 // the share of its GPUs that a sub-cluster of alike models is asked for at its goodput
+	}{{16, 0.976}, {32, 0.985}} {
+		lo, hi := 0.5*whole, 1.5*whole
+		for hi-lo > 1 {
+			if rate := (lo + hi) / 2; demandAmong(t, s, rate, c.gpus) <= c.full*partedGPUs {
+				lo = rate
+			} else {
+				hi = rate
+			}
+		}
+		t.Logf("sub-clusters of %d GPUs: %.3f of the whole", c.gpus, lo/whole)
+		if isEnough := lo/whole >= 0.97; isEnough && c.gpus == 16 || lo/whole > 0.99 || lo/whole < 0.9 {
+			t.Errorf("%d GPUs: %.3f", c.gpus, lo/whole)
+		}
+	}
+}
+
+// demandAmong is the demand of all models, in GPUs, in sub-clusters of so many.
+func demandAmong(t *testing.T, s Setting, rate float64, gpus int) float64 {
+	sum := 0.0
+	for i, e := range s.Models {
+		table, err := e.Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cost, err := plan.CostAmong(table, e.SLO, rate*s.Share[i], gpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += rate * s.Share[i] * cost
+	}
+	return sum
 }
 
 // wholeGoodput is what the whole cluster carries, in requests/s, by the results that are kept.

@@ -49,7 +49,7 @@ func TestPartedClusterKeepsApart(t *testing.T) {
 	}
 
 	// Whole clusters are as they were.
-	if all, err := Select("parted"); err != nil || len(all) != 4 || all[3].GPUs/all[3].SubClusters < 16 {
-		t.Errorf("%d settings, %v: want four, the last of 16 GPUs each", len(all), err)
+	if all, err := Select("parted"); err != nil || len(all) != 6 || all[3].GPUs/all[3].SubClusters != 16 || all[5].GPUs/all[5].SubClusters != 32 {
+		t.Errorf("%d settings, %v: want six, the fourth of 16 GPUs each and the last of 32", len(all), err)
 	}
 }

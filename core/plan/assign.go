@@ -15,6 +15,8 @@ type Service struct {
 	Static, Dynamic int64         // bytes on each GPU: while loaded; besides, while a batch runs
 	Home            int           // the sub-cluster that has it now, or Nowhere
 	Load            time.Duration // loading and warming up on one GPU: what a move costs
+	Batch           time.Duration // how long a batch at its target size keeps a GPU
+	Room            time.Duration // how long a request alone could wait for a GPU: SLO − ℓ(1); 0: not told
 }
 
 // SubCluster is a set of GPUs of one kind that all hold the same services.
@@ -68,7 +70,9 @@ const (
 // Assign gives every service a sub-cluster, so that each GPU has room for its services (Σ static +
 // max dynamic ≤ memory), no ranker is asked for more than its limit, no more than MoveShare moves, and
 // the deviations of demand and of static memory are small: their maxima's sum is minimised. Largest
-// first to where it fits best, then moves and exchanges until none helps, then kicks.
+// first to where it fits best, then moves and exchanges until none helps, then kicks. Where services tell
+// their room, the demand of a sub-cluster counts for more the longer its batches are in the way of those
+// that cannot wait.
 //
 // It fails with an InfeasibleError where a constraint cannot be met, or is not met by the search.
 func Assign(p AssignmentProblem) (Assignment, error) {
@@ -86,6 +90,9 @@ func Assign(p AssignmentProblem) (Assignment, error) {
 		return Assignment{}, s.explainViolation()
 	}
 	s.improve()
+	if s.crowds && p.mayStartAnew() {
+		s = s.orInBands()
+	}
 	return s.assignment(), nil
 }
 
@@ -124,6 +131,8 @@ func (p *AssignmentProblem) validate() error {
 			return refuse(name+"memory", fmt.Sprintf("%d static, %d dynamic", s.Static, s.Dynamic), "0 to 2⁴⁴ bytes")
 		case s.Load < 0:
 			return refuse(name+"load time", s.Load, "0 or more")
+		case s.Batch < 0 || s.Room < 0:
+			return refuse(name+"batch time and room", fmt.Sprintf("%v and %v", s.Batch, s.Room), "0 or more")
 		case s.Home != Nowhere && (s.Home < 0 || s.Home >= len(p.SubClusters)):
 			return refuse(name+"home", s.Home, fmt.Sprintf("Nowhere or 0 to %d", len(p.SubClusters)-1))
 		}

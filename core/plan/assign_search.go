@@ -114,10 +114,14 @@ func (s *assignmentSearch) eachExchange(p, q int, try func(i, k int32)) {
 }
 
 func (s *assignmentSearch) effort() int {
+	tries := 2_000_000 + 2000*len(s.home)
 	if s.p.Effort > 0 {
-		return s.p.Effort
+		tries = s.p.Effort
 	}
-	return 2_000_000 + 2000*len(s.home)
+	if s.crowds {
+		tries /= 2 // there are two starts
+	}
+	return tries
 }
 
 // improve descends to where no exchange helps, and then kicks the assignment out of there and
@@ -182,8 +186,8 @@ func (s *assignmentSearch) descend() {
 
 // deviation is the square of how far a sub-cluster is from its share.
 func (s *assignmentSearch) deviation(j int) float64 {
-	c := &s.loads[j]
-	return c.demand*c.demand + c.memory*c.memory
+	demand, memory := s.loadAfter(j, Nowhere, Nowhere), s.loads[j].memory
+	return demand*demand + memory*memory
 }
 
 // bestExchange looks for the exchange of p that lowers the squares of all deviations most, per cost
@@ -235,7 +239,15 @@ func (s *assignmentSearch) bestExchangeWith(p, q int) (best exchange, worth floa
 	try := func(i, k int32, demand, memory float64) {
 		pd, pm := a.demand-demand*perDemand, a.memory-memory*perMemory
 		qd, qm := b.demand+demand*qDemand, b.memory+memory*qMemory
-		gain := before - pd*pd - pm*pm - qd*qd - qm*qm
+		gain := before - pm*pm - qm*qm
+		if s.crowds {
+			// Crowding only adds to a load, so that most exchanges are out before it is known.
+			if over, under := max(0, pd), max(0, qd); gain-over*over-under*under <= worth {
+				return
+			}
+			pd, qd = s.loadAfter(p, i, k), s.loadAfter(q, k, i)
+		}
+		gain -= pd*pd + qd*qd
 		if gain <= worth || gain < 1e-15 {
 			return
 		}
@@ -270,10 +282,10 @@ func (s *assignmentSearch) bestExchangeWith(p, q int) (best exchange, worth floa
 // squares: with few services their optima differ.
 func (s *assignmentSearch) polish() {
 	for s.tried < s.effort() {
-		worstDemand, worstMemory := 0, 0
+		worstDemand, worstMemory, most := 0, 0, 0.0
 		for j := range s.loads {
-			if abs(s.loads[j].demand) > abs(s.loads[worstDemand].demand) {
-				worstDemand = j
+			if d := abs(s.loadAfter(j, Nowhere, Nowhere)); d > most {
+				worstDemand, most = j, d
 			}
 			if abs(s.loads[j].memory) > abs(s.loads[worstMemory].memory) {
 				worstMemory = j
@@ -303,7 +315,7 @@ func (s *assignmentSearch) bestPolish(p int) (best exchange) {
 		var demandElse, memoryElse float64 // the largest deviations of all others
 		for j := range s.loads {
 			if j != p && j != q {
-				demandElse, memoryElse = max(demandElse, abs(s.loads[j].demand)), max(memoryElse, abs(s.loads[j].memory))
+				demandElse, memoryElse = max(demandElse, abs(s.loadAfter(j, Nowhere, Nowhere))), max(memoryElse, abs(s.loads[j].memory))
 			}
 		}
 
@@ -314,11 +326,11 @@ func (s *assignmentSearch) bestPolish(p int) (best exchange) {
 
 		b := &s.loads[q]
 		s.eachExchange(p, q, func(i, k int32) {
-			demand, memory := s.demand[i], s.memory[i]
+			memory := s.memory[i]
 			if k != Nowhere {
-				demand, memory = demand-s.demand[k], memory-s.memory[k]
+				memory -= s.memory[k]
 			}
-			after := max(demandElse, abs(a.demand-demand/s.demandShare[p]), abs(b.demand+demand/s.demandShare[q])) +
+			after := max(demandElse, abs(s.loadAfter(p, i, k)), abs(s.loadAfter(q, k, i))) +
 				max(memoryElse, abs(a.memory-memory/s.memoryShare[p]), abs(b.memory+memory/s.memoryShare[q]))
 			if before-after > best.gain && s.allowed(i, k, p, q) {
 				best = exchange{i, k, q, before - after}

@@ -12,6 +12,9 @@ type load struct {
 	// The two largest dynamic memories, so that the largest without any one member is known.
 	dynamic, dynamicNext int64
 	largest              int32 // the member that has the larger
+	// Of crowding: Σ demand × batch time, the two least rooms, and the member that has the lesser.
+	held, room, roomNext float64
+	impatient            int32
 }
 
 // assignmentSearch is an assignment that is being improved.
@@ -21,6 +24,9 @@ type assignmentSearch struct {
 	at     []int32 // by service: its index among its sub-cluster's members
 	demand []float64
 	memory []float64 // by service: shares of the whole
+	held   []float64 // by service: demand × batch time, in seconds
+	room   []float64 // by service: in seconds; 0: not told
+	crowds bool      // some service tells its room
 	// By sub-cluster: its share of the demand and of the memory, to which it should be filled.
 	demandShare, memoryShare []float64
 	loads                    []load
@@ -32,7 +38,7 @@ type assignmentSearch struct {
 func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 	n := len(p.Services)
 	s := &assignmentSearch{p: p, home: make([]int32, n), at: make([]int32, n), demand: make([]float64, n), memory: make([]float64, n),
-		loads: make([]load, len(p.SubClusters)), random: 1}
+		held: make([]float64, n), room: make([]float64, n), loads: make([]load, len(p.SubClusters)), random: 1}
 
 	// Weights become shares of the whole, so that demand and memory can be added up and compared.
 	var demand, memory, movable, gpus, bytes float64
@@ -46,9 +52,13 @@ func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 			movable += v.Load.Seconds()
 		}
 	}
-	for i := range p.Services {
+	for i, v := range p.Services {
 		s.demand[i] /= max(demand, 1e-300)
 		s.memory[i] /= max(memory, 1e-300)
+		if p.Balance == ByDemand {
+			s.held[i], s.room[i] = s.demand[i]*v.Batch.Seconds(), v.Room.Seconds()
+			s.crowds = s.crowds || s.room[i] > 0
+		}
 	}
 
 	// The bound on moves, with room for the rounding of sums.
@@ -62,7 +72,7 @@ func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 	for j, c := range p.SubClusters {
 		s.demandShare = append(s.demandShare, float64(c.GPUs)/gpus)
 		s.memoryShare = append(s.memoryShare, float64(c.Memory)/bytes)
-		s.loads[j].largest = Nowhere
+		s.loads[j].largest, s.loads[j].impatient = Nowhere, Nowhere
 		if demand > 0 {
 			s.loads[j].demand = -1 // empty: all of its share is missing
 		}
@@ -87,6 +97,7 @@ func (s *assignmentSearch) assignService(i int32, j int) {
 	s.home[i], s.at[i] = int32(j), int32(len(c.members))
 	c.members = append(c.members, i)
 	s.account(i, j, 1)
+	s.notePatience(c, i)
 
 	switch {
 	case v.Dynamic > c.dynamic || c.largest == Nowhere:
@@ -108,6 +119,7 @@ func (s *assignmentSearch) removeService(i int32) {
 
 	s.account(i, j, -1)
 	s.home[i] = Nowhere
+	s.forgetPatience(c, i)
 
 	if v := &s.p.Services[i]; i != c.largest && v.Dynamic < c.dynamicNext {
 		return
@@ -131,6 +143,7 @@ func (s *assignmentSearch) account(i int32, j int, sign float64) {
 	c.demand += sign * s.demand[i] / s.demandShare[j]
 	c.memory += sign * s.memory[i] / s.memoryShare[j]
 	c.rate += sign * v.Rate
+	c.held += sign * s.held[i]
 	c.static += int64(sign) * v.Static
 
 	if v.Home != Nowhere && v.Home != j {
@@ -211,7 +224,7 @@ func (s *assignmentSearch) violation() float64 {
 func (s *assignmentSearch) objective() float64 {
 	var demand, memory float64
 	for j := range s.loads {
-		demand = max(demand, abs(s.loads[j].demand))
+		demand = max(demand, abs(s.loadAfter(j, Nowhere, Nowhere)))
 		memory = max(memory, abs(s.loads[j].memory))
 	}
 	return demand + memory

@@ -33,6 +33,11 @@ func drawAssignment(rng *rand.Rand) AssignmentProblem {
 			p.Services[i].Home = rng.IntN(parts)
 		}
 	}
+	for i := range p.Services { // some tell how long they may wait, some do not
+		if rng.IntN(3) > 0 {
+			p.Services[i].Batch, p.Services[i].Room = time.Duration(rng.IntN(300))*ms, time.Duration(rng.IntN(300))*ms
+		}
+	}
 	return p
 }
 
@@ -157,7 +162,7 @@ func TestBalanceByRateIsThePapersForm(t *testing.T) {
 
 func TestAssignRefuses(t *testing.T) {
 	good := func() AssignmentProblem {
-		return AssignmentProblem{Services: []Service{{1, 1, 10, 10, Nowhere, 0}, {1, 1, 10, 10, Nowhere, 0}}, SubClusters: []SubCluster{{1, 30, 0}}, MoveShare: 1}
+		return AssignmentProblem{Services: []Service{{1, 1, 10, 10, Nowhere, 0, 0, 0}, {1, 1, 10, 10, Nowhere, 0, 0, 0}}, SubClusters: []SubCluster{{1, 30, 0}}, MoveShare: 1}
 	}
 	for want, spoil := range map[string]func(*AssignmentProblem){
 		"number of sub-clusters is 0":                func(p *AssignmentProblem) { p.SubClusters = nil },
@@ -199,7 +204,7 @@ func TestAssignRefuses(t *testing.T) {
 }
 
 func TestFewestSubClusters(t *testing.T) {
-	services := []Service{{1, 1, 60, 10, 0, 0}, {1, 1, 50, 10, 0, 0}, {1, 1, 40, 10, 0, 0}, {1, 1, 30, 10, 0, 0}}
+	services := []Service{{1, 1, 60, 10, 0, 0, 0, 0}, {1, 1, 50, 10, 0, 0, 0, 0}, {1, 1, 40, 10, 0, 0, 0, 0}, {1, 1, 30, 10, 0, 0, 0, 0}}
 	for memory, want := range map[int64]int{190: 1, 100: 2, 70: 4} {
 		if n, err := FewestSubClusters(services, memory, 0); err != nil || n != want {
 			t.Errorf("%d bytes: %d sub-clusters, %v; want %d", memory, n, err, want)

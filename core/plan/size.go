@@ -79,6 +79,31 @@ func bestBatches(p *profile.Profile) []int32 {
 	return best
 }
 
+// waitShare is how much of the time between ℓ(1) and SLO a request waits for a single GPU, where as much is asked of it as it can do. It falls with the
+// root of the number of GPUs, as waits of random arrivals do (decision 0364).
+const waitShare = 0.8
+
+// CostAmong returns the GPU time per request, in seconds, of a model that shares so many GPUs with others of alike SLO. Its batches gather
+// for what the wait for a GPU leaves of the budget: b − 1 = rate × (budget − wait − ℓ(b)). It is no whole number, since batches of
+// random arrivals differ. It fails as Cost does.
+func CostAmong(p *profile.Profile, budget time.Duration, rate float64, gpus int) (float64, error) {
+	if gpus < 1 {
+		return 0, refuse("GPUs", gpus, "1 or more")
+	}
+	if p != nil {
+		budget -= time.Duration(waitShare / math.Sqrt(float64(gpus)) * float64(max(0, budget-p.Exec(1))))
+	}
+	cost, batch, err := Cost(p, budget, rate)
+	if err != nil || batch == p.Max() || rate == 0 {
+		return cost, err
+	}
+
+	// Between this batch and the next, along the line.
+	exec, next := p.Exec(batch).Seconds(), p.Exec(batch+1).Seconds()
+	part := (budget.Seconds() - exec - float64(batch-1)/rate) / (next - exec + 1/rate)
+	return (exec + part*(next-exec)) / (float64(batch) + part), nil
+}
+
 // Cost returns the target batch T of a model and its GPU time per request, c = ℓ(T)/T in seconds.
 // T is the largest b with (b−1)/rate + ℓ(b) ≤ budget: what a queue gathers while its head may wait.
 // It fails with an InfeasibleError where ℓ(1) alone exceeds the budget.

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// crowding is what a sub-cluster loses when its GPUs come free too seldom for its most impatient service: points of how long that is on average, as
+// a share of the service's room, and of the lost share of demand that could be carried. Measured at 8 to 32 GPUs (decision 0364).
+var crowding = [...]struct{ seldom, lost float64 }{{0.05, 0}, {0.15, 0.028}, {0.4, 0.10}, {1, 0.14}}
+
+// lostToCrowding returns the share of its demand that a sub-cluster cannot carry, along lines between the points and level beyond them.
+func lostToCrowding(seldom float64) float64 {
+	before := crowding[0]
+	for _, p := range crowding[1:] {
+		if seldom <= p.seldom {
+			return before.lost + max(0, seldom-before.seldom)/(p.seldom-before.seldom)*(p.lost-before.lost)
+		}
+		before = p
+	}
+	return before.lost
+}
+
+// loadWith returns how far a sub-cluster with such a deviation of demand is from its share, what crowding adds included: held is Σ demand × batch
+// time, room the least room of its services, both in seconds and 0 where no service tells.
+func (s *assignmentSearch) loadWith(j int, deviation, held, room float64) float64 {
+	demand := deviation + 1
+	if room == 0 || demand <= 0 {
+		return deviation
+	}
+	seldom := held / (demand * s.demandShare[j]) / (float64(s.p.SubClusters[j].GPUs) * room)
+	return demand/(1-lostToCrowding(seldom)) - 1
+}
+
+// loadAfter is loadWith of a sub-cluster that a service leaves (or Nowhere) and another joins (or Nowhere).
+func (s *assignmentSearch) loadAfter(j int, leaves, comes int32) float64 {
+	c := &s.loads[j]
+	deviation, held, room := c.demand, c.held, c.room
+
+	if leaves != Nowhere {
+		deviation -= s.demand[leaves] / s.demandShare[j]
+		held -= s.held[leaves]
+		if leaves == c.impatient {
+			room = c.roomNext
+		}
+	}
+
+	if comes != Nowhere {
+		deviation += s.demand[comes] / s.demandShare[j]
+		held += s.held[comes]
+		room = shorter(room, s.room[comes])
+	}
+	return s.loadWith(j, deviation, held, room)
+}
+
+// shorter returns the lesser of two rooms, of which 0 is none.
+func shorter(a, b float64) float64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// notePatience makes a service that has come one of the two with the least room, if it is.
+func (s *assignmentSearch) notePatience(c *load, i int32) {
+	switch room := s.room[i]; {
+	case room == 0:
+	case c.impatient == Nowhere || room < c.room:
+		c.roomNext, c.room, c.impatient = c.room, room, i
+	default:
+		c.roomNext = shorter(c.roomNext, room)
+	}
+}
+
+// forgetPatience looks for the two with the least room again, if one of them has left.
+func (s *assignmentSearch) forgetPatience(c *load, i int32) {
+	if s.room[i] == 0 || i != c.impatient && s.room[i] > c.roomNext {
+		return
+	}
+
+	c.room, c.roomNext, c.impatient = 0, 0, Nowhere
+	for _, k := range c.members {
+		s.notePatience(c, k)
+	}
+}
+
+// placeInBands places all services anew: in the order of their room, one sub-cluster after the other gets them up to its share of the demand.
+// Exchanges of few services do not lead from a mixed assignment to one in which impatient services are by themselves.
+func (s *assignmentSearch) placeInBands() {
+	order := make([]int32, len(s.home))
+	for i := range order {
+		order[i] = int32(i)
+		if s.home[i] != Nowhere {
+			s.removeService(int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(s.room[a], s.room[b]) })
+
+	j, end, placed := 0, s.demandShare[0], 0.0
+	for _, i := range order {
+		// A service that crosses a border goes where the larger part of it is.
+		for placed+s.demand[i]/2 > end && j < len(s.loads)-1 {
+			j++
+			end += s.demandShare[j]
+		}
+		s.assignService(i, j)
+		placed += s.demand[i]
+	}
+}
+
+// orInBands returns the better of an assignment and one that starts from bands.
+func (s *assignmentSearch) orInBands() *assignmentSearch {
+	b := newAssignmentSearch(s.p)
+	b.placeInBands()
+
+	// Whoever fits no GPU in its band goes on from there.
+	b.repair()
+	if b.violation() > 0 {
+		return s
+	}
+	b.improve()
+
+	// The same measure as that of all exchanges decides between the two.
+	b.tried += s.tried
+	if b.objective() < s.objective() {
+		return b
+	}
+	s.tried = b.tried
+	return s
+}
+
+// mayStartAnew says whether no service's home matters.
+func (p *AssignmentProblem) mayStartAnew() bool {
+	return p.MoveShare == 1 || !slices.ContainsFunc(p.Services, func(v Service) bool { return v.Home != Nowhere })
+}

@@ -1,0 +1,160 @@
+package plan
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// mixedProblem has as many short-tempered services as patient ones with long batches, in any order.
+func mixedProblem(parts, gpus int) AssignmentProblem {
+	rng := rand.New(rand.NewPCG(1, 9))
+	p := AssignmentProblem{MoveShare: 1}
+	for range parts {
+		p.SubClusters = append(p.SubClusters, SubCluster{GPUs: gpus, Memory: 1000})
+	}
+	for range parts * 10 {
+		s := Service{Rate: 1, Demand: 0.5 + rng.Float64(), Static: 1, Home: Nowhere, Load: time.Second, Batch: 8 * ms, Room: 14 * ms}
+		if rng.IntN(2) == 0 {
+			s.Batch, s.Room = 300*ms, 310*ms
+		}
+		p.Services = append(p.Services, s)
+	}
+	return p
+}
+
+// worstLoad is the most that a sub-cluster is asked for, crowding included, relative to its share.
+func worstLoad(p AssignmentProblem, a Assignment) float64 {
+	s := newAssignmentSearch(&p)
+	s.restoreAnywhere(a.Home)
+	worst := 0.0
+	for j := range s.loads {
+		worst = max(worst, 1+s.loadAfter(j, Nowhere, Nowhere))
+	}
+	return worst
+}
+
+func (s *assignmentSearch) restoreAnywhere(home []int32) {
+	for i := range s.home {
+		if s.home[i] == Nowhere {
+			s.assignService(int32(i), 0)
+		}
+	}
+	s.restore(home)
+}
+
+func TestImpatientServicesAreByThemselves(t *testing.T) {
+	for _, parts := range []int{4, 10} {
+		p := mixedProblem(parts, 16)
+		a, err := Assign(p)
+		if !checkAssigned(t, p, a, err) || worstLoad(p, a) > 1.06 {
+			t.Errorf("%d parts: one is asked for %.3f of its share, %v", parts, worstLoad(p, a), err)
+		}
+
+		// From homes that are mixed the way leads there, too, where all may move.
+		later := p
+		later.Services = slices.Clone(p.Services)
+		for i := range later.Services {
+			later.Services[i].Home = i % parts
+		}
+		if a, err = Assign(later); !checkAssigned(t, later, a, err) || worstLoad(later, a) > 1.06 {
+			t.Errorf("%d parts, anew: one is asked for %.3f of its share, %v", parts, worstLoad(later, a), err)
+		}
+
+		// Where nobody tells its room, balance of demand is all.
+		untold := p
+		untold.Services = slices.Clone(p.Services)
+		for i := range untold.Services {
+			untold.Services[i].Room = 0
+		}
+		a, err = Assign(untold)
+		if !checkAssigned(t, untold, a, err) || a.ImbalanceDemand > 0.002 || worstLoad(p, a) < 1.1 {
+			t.Errorf("%d parts, untold: imbalance %v, and %.3f of a share: the problem is too easy", parts, a.ImbalanceDemand, worstLoad(p, a))
+		}
+	}
+}
+
+func TestMovesOutOfACrowdKeepTheBound(t *testing.T) {
+	p := mixedProblem(6, 16)
+	for i := range p.Services {
+		p.Services[i].Home = i % 6
+	}
+	p.MoveShare = 0.05
+	a, err := Assign(p)
+	if !checkAssigned(t, p, a, err) || a.Moved == 0 || a.Moved > 3 {
+		t.Errorf("%d of %d moved, want 1 to 3", a.Moved, len(p.Services))
+	}
+}
+
+// TestCrowdingIsKeptUp: what exchanges keep of a sub-cluster's rooms and batches is what its members have.
+func TestCrowdingIsKeptUp(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 9))
+	p := mixedProblem(5, 16)
+	s := newAssignmentSearch(&p)
+	s.placeHomeless()
+	for range 2000 {
+		i, k := int32(rng.IntN(len(s.home))), int32(rng.IntN(len(s.home)))
+		from, to := int(s.home[i]), int(s.home[k])
+		if from == to {
+			continue
+		}
+		wantFrom, wantTo := s.loadAfter(from, i, k), s.loadAfter(to, k, i)
+		s.exchange(i, k, to)
+		for j, want := range map[int]float64{from: wantFrom, to: wantTo} {
+			demand, held, room := 0.0, 0.0, math.Inf(1)
+			for _, m := range s.loads[j].members {
+				demand, held, room = demand+s.demand[m], held+s.held[m], min(room, s.room[m])
+			}
+			if got := s.loadWith(j, demand/s.demandShare[j]-1, held, room); abs(got-want) > 1e-9 || abs(got-s.loadAfter(j, Nowhere, Nowhere)) > 1e-9 {
+				t.Fatalf("load of %d: %v by its members, %v foreseen, %v kept", j, got, want, s.loadAfter(j, Nowhere, Nowhere))
+			}
+		}
+	}
+}
+
+func TestCrowdingRises(t *testing.T) {
+	before := 0.0
+	for x := 0.0; x < 3; x += 0.01 {
+		lost := lostToCrowding(x)
+		if lost < before || lost-before > 0.01 {
+			t.Fatalf("at %v a share of %v is lost, and %v before", x, lost, before)
+		}
+		before = lost
+	}
+	if lostToCrowding(0.05) != 0 || before != 0.14 {
+		t.Errorf("from %v to %v", lostToCrowding(0.05), before)
+	}
+}
+
+func TestCostAmongManyIsLess(t *testing.T) {
+	p, err := profile.Linear(ms, 5*ms, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Without a wait: b − 1 = 1000 × (0.025 − 0.005 − 0.001·b), so b = 10.5.
+	if c, err := CostAmong(p, 25*ms, 1000, 1<<40); err != nil || abs(c-0.0155/10.5) > 1e-8 {
+		t.Errorf("cost %v, %v; want %v", c, err, 0.0155/10.5)
+	}
+	before := math.Inf(1)
+	for _, gpus := range []int{1, 4, 16, 64, 256} {
+		c, err := CostAmong(p, 25*ms, 1000, gpus)
+		if err != nil || c >= before {
+			t.Errorf("%d GPUs: %v after %v, %v", gpus, c, before, err)
+		}
+		before = c
+	}
+	if c, err := CostAmong(p, 25*ms, 0, 16); err != nil || abs(c-0.006) > 1e-12 {
+		t.Errorf("rate 0: %v, %v", c, err)
+	}
+	if _, err := CostAmong(p, 5*ms, 1, 16); err == nil {
+		t.Error("ℓ(1) beyond the budget is accepted")
+	}
+	if _, err := CostAmong(p, 25*ms, 1, 0); err == nil {
+		t.Error("no GPU is accepted")
+	}
+}
