@@ -10,26 +10,28 @@ const givesWayAt = 0.5
 // request at its floor, so all families go down to their floors first and no request goes unserved because of it
 // (UNIFIED U10).
 func (p *Pricer) bidLearners(m *Market) {
-	q := p.bids
 	for k := range p.homes {
 		h := &p.homes[k]
-		worth := givesWayAt * p.leastWorth(k)
-		if h.Learning == 0 || worth == 0 {
-			continue
-		}
-
-		if q == len(p.market.Bidders) {
-			p.market.Bidders = append(p.market.Bidders, Bidder{})
-		}
-		// Bidders keep their memory.
-		b := &p.market.Bidders[q]
-		q++
-
-		// An offer without accuracy is worth m.Value: its cost says up to which price.
-		cost := m.Value / worth
-		b.Rate, b.Offers = h.Learning*float64(h.GPUs)/cost, append(b.Offers[:0], Offer{Kind: int32(k), Cost: cost})
+		p.bidTime(m, k, h.Learning*float64(h.GPUs), givesWayAt*p.leastWorth(k))
 	}
-	m.Bidders = p.market.Bidders[:q]
+}
+
+// bidTime adds to a market who wants so many of a kind's GPUs, if any, as long as a second of one costs no more than it is worth.
+func (p *Pricer) bidTime(m *Market, kind int, gpus, worth float64) {
+	if gpus == 0 || worth == 0 {
+		return
+	}
+
+	// Bidders keep their memory.
+	q := len(m.Bidders)
+	if q == len(p.market.Bidders) {
+		p.market.Bidders = append(p.market.Bidders, Bidder{})
+	}
+	m.Bidders = p.market.Bidders[:q+1]
+
+	// An offer without accuracy is worth m.Value: its cost says up to which price.
+	b, cost := &m.Bidders[q], m.Value/worth
+	b.Rate, b.Offers = gpus/cost, append(b.Offers[:0], Offer{Kind: int32(kind), Cost: cost})
 }
 
 // leastWorth is the lowest price at which a request is not worth its GPU time on a kind; 0 where none is asked for.
@@ -54,9 +56,9 @@ func (p *Pricer) leastWorth(kind int) (least float64) {
 	return least
 }
 
-// noteBought turns the share that learners want of each home into the one that they got.
-func (p *Pricer) noteBought(m *Market) {
-	for q := p.bids; q < len(m.Bidders); q++ {
+// noteBought turns the share that learners want of each home into the one that they got; they are the bidders from p.bids up to end.
+func (p *Pricer) noteBought(m *Market, end int) {
+	for q := p.bids; q < end; q++ {
 		got := 1.0
 		if p.prices.Main[q] == NotServed {
 			got = 0

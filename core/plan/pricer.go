@@ -137,11 +137,13 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 		}
 	}
 	p.bidLearners(&m)
+	learners := len(m.Bidders)
+	p.bidRoom(&m)
 	if err := p.prices.Renew(&m); err != nil {
 		return nil, err
 	}
 
-	p.noteBought(&m)
+	p.noteBought(&m, learners)
 	p.sell(elapsed)
 
 	// What is told of a home and what decisions read differ by the discount alone.

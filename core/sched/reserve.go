@@ -25,6 +25,8 @@ const (
 	gainsLittle = 2
 	// regretMost is how much worse, in units of accuracy, an answer in a home that the plan does not use may be.
 	regretMost = 0.1
+	// paidLeast is what an answer's GPU time must cost, in units of accuracy, for its price to tell what is lost by it.
+	paidLeast = 0.002
 )
 
 // noteLoad takes in what a grant tells of its sub-cluster.
@@ -60,8 +62,8 @@ func (p *Partition) mayTake(now Time, f *family, at *place, o *Outlook) bool {
 		return true
 	}
 
-	// A price that stands for something tells what is lost by it; the least price is that of any idle GPU, and hides it.
-	if p.priceOf(h.sub) > 2*leastPrice && f.homes[f.main].worth-at.worth <= regretMost {
+	// A price that stands for something tells what is lost by it; that of idle GPUs, or of the room on them, hides it.
+	if p.priceOf(h.sub)*at.way.cost > paidLeast && f.homes[f.main].worth-at.worth <= regretMost {
 		return true
 	}
 
