@@ -11,6 +11,7 @@ type Crowd struct {
 	Spans   float64 // Σ demand·ℓ(T)
 	Leeways float64 // Σ demand·ln(leeway)
 	Bursts  float64 // Σ demand·burstiness
+	Strong  int     // models whose batches save much
 }
 
 // crowd is what a Partition knows of a sub-cluster's Crowd. A candidate's rank depends on it, so that all Partitions
@@ -19,6 +20,7 @@ type crowd struct {
 	own, others Crowd
 	dense       bool // nobody waits
 	bursty      bool // requests come in bursts
+	loose       bool // the rest of a burst is not waited for, since batches gain little
 }
 
 // member is a model's part in its crowd.
@@ -54,6 +56,9 @@ func (p *Partition) weigh(m *model, at int32) {
 	part := Crowd{
 		Models: 1, Demand: demand, Spans: demand * float64(m.exec[m.target]),
 		Leeways: demand * math.Log(max(1, m.leeway())), Bursts: demand * m.gaps.burstiness(m.rate.perNS),
+	}
+	if m.batchesWell() {
+		part.Strong = 1
 	}
 	p.replaceMember(at, member{m.sub, part})
 }
@@ -95,6 +100,7 @@ func (c *Crowd) add(x Crowd, by float64) {
 	c.Spans += by * x.Spans
 	c.Leeways += by * x.Leeways
 	c.Bursts += by * x.Bursts
+	c.Strong += int(by) * x.Strong
 }
 
 // AddCrowds adds the sums of this Partition's models to those of others, by sub-cluster, and returns them.

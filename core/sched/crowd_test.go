@@ -115,7 +115,7 @@ func TestBurstsMakeACrowd(t *testing.T) {
 		{"5 models on 4 GPUs, one request at a time", 5, 1, false},
 		{"4 models on 4 GPUs, 10 requests at a time", 4, 10, false},
 	} {
-		s := crowdOf(t, 4, c.models, 2*time.Millisecond, time.Millisecond)
+		s := crowdOf(t, 4, c.models, time.Millisecond, 4*time.Millisecond)
 		now := bringBursts(t, s, c.models, c.together)
 		if got := starts(t, s, now.Add(300*ms)); got != c.want {
 			t.Errorf("%s: the request started at once: %v, want %v", c.name, got, c.want)
@@ -123,7 +123,62 @@ func TestBurstsMakeACrowd(t *testing.T) {
 	}
 }
 
-// bringBursts brings 100 requests/s of each model, so many at a time, for two seconds.
+// TestWhoGainsLittleDoesNotWaitForBursts: of a burst a request starts at once, on however many GPUs, where no model's
+// batches save much; with even arrivals, or one model among them that batches well, it waits.
+func TestWhoGainsLittleDoesNotWaitForBursts(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		alpha, beta time.Duration
+		other       time.Duration // β of model 1
+		together    int
+		want        bool
+	}{
+		{"bursts", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 10, true},
+		{"even arrivals", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 1, false},
+		{"strong batching", time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond, 10, false},
+		{"one that batches well", 5 * time.Millisecond, 2 * time.Millisecond, 15 * time.Millisecond, 10, false},
+	} {
+		s := crowdOf(t, 8, 4, c.alpha, c.beta)
+		if err := s.ChangeModel(0, 1, Model{Profile: line(t, c.alpha, c.other, 64), SLO: 100 * ms, Rate: 10}); err != nil {
+			t.Fatal(err)
+		}
+		now := bringBursts(t, s, 4, c.together)
+		if got := starts(t, s, now.Add(300*ms)); got != c.want {
+			t.Errorf("%s: the request started at once: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWhereBatchesSaveNothingHeadsCompete: two requests that take as long together as apart do not go before one with an
+// earlier deadline, though their batch would have to start sooner.
+func TestWhereBatchesSaveNothingHeadsCompete(t *testing.T) {
+	s := crowdOf(t, 1, 2, 20*time.Millisecond, 0)
+	now := bringBursts(t, s, 2, 10)
+	now = now.Add(300 * ms)
+	if !starts(t, s, now) {
+		t.Fatal("the first request waits")
+	}
+	first, _ := s.Actions()
+	batch := first[0].ID
+
+	for i, r := range []Request{
+		{Model: 0, Deadline: now.Add(100 * ms)}, {Model: 0, Deadline: now.Add(100 * ms)}, {Model: 1, Deadline: now.Add(90 * ms)},
+	} {
+		r.ID = RequestID(1e12 + i)
+		if why := s.Enqueue(now+1, r); why != 0 {
+			t.Fatal(why)
+		}
+	}
+	now = now.Add(20 * ms)
+	if err := s.Complete(now, batch, 0, now); err != nil {
+		t.Fatal(err)
+	}
+	if next, _ := s.Actions(); len(next) != 1 || next[0].Model != 1 {
+		t.Errorf("the GPU went to %+v, want the request of model 1", next)
+	}
+}
+
+// bringBursts brings 100 requests/s of each model, so many at a time, for two seconds, and ends with nothing queued.
 func bringBursts(t *testing.T, s *Scheduler, models, together int) (now Time) {
 	t.Helper()
 	for id := RequestID(1); now < Time(2000*ms); now = now.Add(Duration(together) * 10 * ms / Duration(models)) {
@@ -134,6 +189,11 @@ func bringBursts(t *testing.T, s *Scheduler, models, together int) (now Time) {
 			}
 			id++
 		}
+		endBatches(t, s, now)
+	}
+
+	// What a deadline leaves queued runs or goes within the SLO.
+	for end := now.Add(110 * ms); now < end; now = now.Add(10 * ms) {
 		endBatches(t, s, now)
 	}
 	return now
