@@ -11,7 +11,7 @@ import (
 // partedGPUs are 20 sub-clusters of 16 GPUs.
 const partedGPUs = 320
 
-// partedSettings are five and ten times figure 6's cluster of the 1080 Ti zoo, whole and parted.
+// partedSettings are five and ten times figure 6's cluster of the 1080 Ti zoo, as one cluster and in sub-clusters.
 func partedSettings() []Setting {
 	var out []Setting
 	for _, parts := range []int{1, 4, 10, 20} {
@@ -23,7 +23,7 @@ func partedSettings() []Setting {
 	return out
 }
 
-// partedSetting has so many copies of the zoo, on 64 GPUs each, in so many sub-clusters.
+// partedSetting returns a setting with copies of the zoo, on 64 GPUs each, in parts sub-clusters.
 func partedSetting(name string, copies, parts int) Setting {
 	zoo := profile.GTX1080Ti()
 	var models []profile.Entry
@@ -44,13 +44,13 @@ func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 		return nil, nil, nil
 	}
 
-	// Memory is not asked for, neither as a limit nor to be shared out evenly: what is asked is what sharing GPUs among fewer models costs.
+	// Memory is neither limited nor balanced: the question is the cost of sharing GPUs among fewer models.
 	p := plan.AssignmentProblem{MoveShare: 1}
 	for range s.SubClusters {
 		p.SubClusters = append(p.SubClusters, plan.SubCluster{GPUs: s.GPUs / s.SubClusters, Memory: 1})
 	}
 
-	// Demand is that of a load near what sub-clusters can take: a request costs less as batches grow.
+	// Use the demand of a load that the sub-clusters can nearly sustain: a request costs less as batches grow.
 	rate := 0.83 * s.Capacity()
 	for i, e := range s.Models {
 		v, err := s.asService(e, rate*s.Share[i])
@@ -70,7 +70,7 @@ func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 	return a.Home, kinds, nil
 }
 
-// asService is a model as plan.Assign wants it.
+// asService describes a model to plan.Assign.
 func (s Setting) asService(e profile.Entry, rate float64) (plan.Service, error) {
 	table, err := e.Profile()
 	if err != nil {

@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// crowding is what a sub-cluster loses when its GPUs come free too seldom for its most impatient service: points of how long that is on average, as
-// a share of the service's room, and of the lost share of demand that could be carried. Measured at 8 to 32 GPUs (decision 0364).
+// crowding lists what a sub-cluster loses because its GPUs become free too seldom for its most impatient service. seldom is
+// the mean time between two free GPUs, as a share of that service's room; lost is the share of the demand that the
+// sub-cluster could otherwise carry. Measured at 8 to 32 GPUs (decision 0364).
 var crowding = [...]struct{ seldom, lost float64 }{{0.05, 0}, {0.15, 0.028}, {0.4, 0.10}, {1, 0.14}}
 
-// lostToCrowding returns the share of its demand that a sub-cluster cannot carry, along lines between the points and level beyond them.
+// lostToCrowding returns the share of its demand that a sub-cluster cannot carry: linear between the points of crowding,
+// constant beyond them.
 func lostToCrowding(seldom float64) float64 {
 	before := crowding[0]
 	for _, p := range crowding[1:] {
@@ -21,8 +23,9 @@ func lostToCrowding(seldom float64) float64 {
 	return before.lost
 }
 
-// loadWith returns how far a sub-cluster with such a deviation of demand is from its share, what crowding adds included: held is Σ demand × batch
-// time, room the least room of its services, both in seconds and 0 where no service tells.
+// loadWith returns the relative deviation of a sub-cluster's load from its share, given the deviation of its demand; the
+// load includes what crowding adds. held is Σ demand × batch time, room the least room of its services, both in seconds
+// and 0 if unknown.
 func (s *assignmentSearch) loadWith(j int, deviation, held, room float64) float64 {
 	demand := deviation + 1
 	if room == 0 || demand <= 0 {
@@ -32,7 +35,7 @@ func (s *assignmentSearch) loadWith(j int, deviation, held, room float64) float6
 	return demand/(1-lostToCrowding(seldom)) - 1
 }
 
-// loadAfter is loadWith of a sub-cluster that a service leaves (or Nowhere) and another joins (or Nowhere).
+// loadAfter returns loadWith after one service leaves the sub-cluster and another joins it; either may be Nowhere.
 func (s *assignmentSearch) loadAfter(j int, leaves, comes int32) float64 {
 	c := &s.loads[j]
 	deviation, held, room := c.demand, c.held, c.room
@@ -53,7 +56,7 @@ func (s *assignmentSearch) loadAfter(j int, leaves, comes int32) float64 {
 	return s.loadWith(j, deviation, held, room)
 }
 
-// shorter returns the lesser of two rooms, of which 0 is none.
+// shorter returns the lesser of two rooms; 0 means unknown.
 func shorter(a, b float64) float64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -61,7 +64,7 @@ func shorter(a, b float64) float64 {
 	return a
 }
 
-// notePatience makes a service that has come one of the two with the least room, if it is.
+// notePatience updates the two least rooms of a sub-cluster for a service that joined it.
 func (s *assignmentSearch) notePatience(c *load, i int32) {
 	switch room := s.room[i]; {
 	case room == 0:
@@ -72,7 +75,7 @@ func (s *assignmentSearch) notePatience(c *load, i int32) {
 	}
 }
 
-// forgetPatience looks for the two with the least room again, if one of them has left.
+// forgetPatience recomputes the two least rooms of a sub-cluster, if the service that left had one of them.
 func (s *assignmentSearch) forgetPatience(c *load, i int32) {
 	if s.room[i] == 0 || i != c.impatient && s.room[i] > c.roomNext {
 		return
@@ -84,8 +87,8 @@ func (s *assignmentSearch) forgetPatience(c *load, i int32) {
 	}
 }
 
-// placeInBands places all services anew: in the order of their room, one sub-cluster after the other gets them up to its share of the demand.
-// Exchanges of few services do not lead from a mixed assignment to one in which impatient services are by themselves.
+// placeInBands places all services anew. In the order of their room, it fills one sub-cluster after the other up to its share
+// of the demand. Exchanges of a few services do not lead from a mixed assignment to one that separates impatient services.
 func (s *assignmentSearch) placeInBands() {
 	order := make([]int32, len(s.home))
 	for i := range order {
@@ -98,7 +101,7 @@ func (s *assignmentSearch) placeInBands() {
 
 	j, end, placed := 0, s.demandShare[0], 0.0
 	for _, i := range order {
-		// A service that crosses a border goes where the larger part of it is.
+		// A service that crosses a border goes to the side of its larger part.
 		for placed+s.demand[i]/2 > end && j < len(s.loads)-1 {
 			j++
 			end += s.demandShare[j]
@@ -108,19 +111,19 @@ func (s *assignmentSearch) placeInBands() {
 	}
 }
 
-// orInBands returns the better of an assignment and one that starts from bands.
+// orInBands returns the better of this assignment and one that starts from bands.
 func (s *assignmentSearch) orInBands() *assignmentSearch {
 	b := newAssignmentSearch(s.p)
 	b.placeInBands()
 
-	// Whoever fits no GPU in its band goes on from there.
+	// Services that do not fit into the memory of their band move on from there.
 	b.repair()
 	if b.violation() > 0 {
 		return s
 	}
 	b.improve()
 
-	// The same measure as that of all exchanges decides between the two.
+	// Compare the two by the objective of all exchanges.
 	b.tried += s.tried
 	if b.objective() < s.objective() {
 		return b
@@ -129,7 +132,7 @@ func (s *assignmentSearch) orInBands() *assignmentSearch {
 	return s
 }
 
-// mayStartAnew says whether no service's home matters.
+// mayStartAnew reports whether every service may move: none has a home, or moves are unlimited.
 func (p *AssignmentProblem) mayStartAnew() bool {
 	return p.MoveShare == 1 || !slices.ContainsFunc(p.Services, func(v Service) bool { return v.Home != Nowhere })
 }

@@ -16,7 +16,8 @@ func (p *Pricer) bidLearners(m *Market) {
 	}
 }
 
-// bidTime adds to a market who wants so many of a kind's GPUs, if any, as long as a second of one costs no more than it is worth.
+// bidTime adds a bidder for a number of a kind's GPUs to a market. It buys while the price of a GPU second is at most worth.
+// Nothing is added if gpus or worth is 0.
 func (p *Pricer) bidTime(m *Market, kind int, gpus, worth float64) {
 	if gpus == 0 || worth == 0 {
 		return
@@ -56,7 +57,8 @@ func (p *Pricer) leastWorth(kind int) (least float64) {
 	return least
 }
 
-// noteBought turns the share that learners want of each home into the one that they got; they are the bidders from p.bids up to end.
+// noteBought replaces each home's demanded learner share with the share bought. The learners are the bidders from p.bids up to
+// end.
 func (p *Pricer) noteBought(m *Market, end int) {
 	for q := p.bids; q < end; q++ {
 		got := 1.0

@@ -11,7 +11,7 @@ type Crowd struct {
 	Spans   float64 // Σ demand·ℓ(T)
 	Leeways float64 // Σ demand·ln(leeway)
 	Bursts  float64 // Σ demand·burstiness
-	Strong  int     // models whose batches save much
+	Strong  int     // models that batch well
 }
 
 // crowd is what a Partition knows of a sub-cluster's Crowd. A candidate's rank depends on it, so that all Partitions
@@ -20,7 +20,7 @@ type crowd struct {
 	own, others Crowd
 	dense       bool // nobody waits
 	bursty      bool // requests come in bursts
-	loose       bool // the rest of a burst is not waited for, since batches gain little
+	loose       bool // nobody waits for the rest of a burst, since no model batches well
 }
 
 // member is a model's part in its crowd.

@@ -13,11 +13,11 @@ const (
 	burstyFrom = 0.25
 	// burstyModels is how many models for each GPU make a crowd where requests come in bursts.
 	burstyModels = 1.25
-	// looseFrom is from which burstiness on models that gain little by batches do not wait, however few they are. Gamma
-	// 0.3 has 0.16 and more at 50 requests/s, Poisson arrivals 0.
+	// looseFrom is the burstiness from which on models that gain little by batching do not wait, however few they are.
+	// Gamma 0.3 has at least 0.16 at 50 requests/s, Poisson arrivals 0.
 	looseFrom = 0.1
-	// strongFrom is from how many slopes in a batch of one on a model batches well: a full batch then takes a fourth of
-	// the time for each request. VGG16, which must not wait, has 3.1, and InceptionResNetV2 4.6.
+	// strongFrom is the ratio of ℓ(1) to the slope of ℓ from which on a model batches well: a large batch then takes at
+	// most a fourth of ℓ(1) per request. VGG16, which must not wait, has 3.1, and InceptionResNetV2 4.6.
 	strongFrom = 4
 )
 
@@ -55,14 +55,14 @@ func (c *Crowd) isDense(gpus int) bool {
 	return c.Leeways/c.Demand < math.Log(crowdTurns*turn)
 }
 
-// isLoose says whether these models, on however many GPUs, run what a burst has brought so far instead of waiting for
-// the rest of it: GPUs that idle until a batch is full are missing when the burst is at its height, and where no model
-// batches well that is not made up for.
+// isLoose reports whether these models, on any number of GPUs, start what a burst has brought so far instead of waiting
+// for the rest of it. GPUs that idle until a batch is full are missing at the height of the burst, and if no model batches
+// well, larger batches do not make up for that (decision 0362).
 func (c *Crowd) isLoose() bool {
 	return c.Demand > 0 && c.Strong == 0 && c.Bursts >= looseFrom*c.Demand
 }
 
-// batchesWell says whether large batches take much less time for each request than a batch of one.
+// batchesWell reports whether large batches take much less time per request than a batch of one.
 func (x *execution) batchesWell() bool { return x.exec[1] >= strongFrom*(x.exec[2]-x.exec[1]) }
 
 // isCrowded says whether a model's batches must not wait.
@@ -80,7 +80,7 @@ func (p *Partition) isCrowded(m *model) bool {
 func (p *Partition) crowdRank(m *model) Time {
 	n := max(1, p.fit(p.now, m, &m.execution, 0, p.now))
 
-	// Where not even a batch saves anything its requests compete one by one: a longer queue must not start sooner.
+	// If batching saves nothing, requests compete one by one: a longer queue must not start sooner.
 	if p.crowds[m.sub].loose && m.isSum(n) {
 		n = 1
 	}
@@ -93,7 +93,7 @@ func (p *Partition) crowdRank(m *model) Time {
 	return rank / 2
 }
 
-// isSum says whether a batch of n takes about as long as n batches of one.
+// isSum reports whether a batch of n takes about as long as n batches of one.
 func (x *execution) isSum(n int) bool {
 	return float64(x.exec[n]) > (1-worthMin)*float64(n)*float64(x.exec[1])
 }

@@ -25,7 +25,7 @@ const (
 	gainsLittle = 2
 	// regretMost is how much worse, in units of accuracy, an answer in a home that the plan does not use may be.
 	regretMost = 0.1
-	// paidLeast is what an answer's GPU time must cost, in units of accuracy, for its price to tell what is lost by it.
+	// paidLeast is the least cost of an answer's GPU time, in units of accuracy, at which the price reflects others' loss.
 	paidLeast = 0.002
 )
 
@@ -62,7 +62,8 @@ func (p *Partition) mayTake(now Time, f *family, at *place, o *Outlook) bool {
 		return true
 	}
 
-	// A price that stands for something tells what is lost by it; that of idle GPUs, or of the room on them, hides it.
+	// A high price already includes what the answer takes from others. The price of idle GPUs, or of the room on them, does
+	// not.
 	if p.priceOf(h.sub)*at.way.cost > paidLeast && f.homes[f.main].worth-at.worth <= regretMost {
 		return true
 	}
