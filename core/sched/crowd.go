@@ -12,7 +12,12 @@ type Crowd struct {
 	Leeways float64 // Σ demand·ln(leeway)
 	Bursts  float64 // Σ demand·burstiness
 	Strong  int     // models that batch well
+	// Families counts the families that intend to be served here. They are no part of the other sums.
+	Families int
 }
+
+// isEmpty reports whether nothing is counted.
+func (c *Crowd) isEmpty() bool { return c.Models == 0 && c.Families == 0 }
 
 // crowd is what a Partition knows of a sub-cluster's Crowd. A candidate's rank depends on it, so that all Partitions
 // must come to one judgement, whichever models are theirs.
@@ -38,17 +43,19 @@ func (x *execution) leeway() float64 {
 
 // weigh brings a model's part in the crowd of its sub-cluster up to date with its rate.
 func (p *Partition) weigh(m *model, at int32) {
-	// Services with a choice of variants or homes are placed ahead of time: they are no part of it.
-	if m.family != nil {
-		p.unweigh(at)
-		return
-	}
-
 	for int(at) >= len(p.members) {
 		p.members = append(p.members, member{})
 	}
 	for int(m.sub) >= len(p.crowds) {
 		p.crowds = append(p.crowds, crowd{})
+	}
+
+	// Services with a choice of variants or homes are placed ahead of time, so they only count.
+	if m.family != nil {
+		if last := &p.members[at]; last.Families == 0 || last.sub != m.sub {
+			p.replaceMember(at, member{m.sub, Crowd{Families: 1}})
+		}
+		return
 	}
 
 	// Models that nothing is known of yet weigh next to nothing, but do: before the first rates they are all there is.
@@ -75,19 +82,19 @@ func (p *Partition) replaceMember(at int32, next member) {
 	last := p.members[at]
 	p.members[at] = next
 
-	if last.Models > 0 {
+	if !last.isEmpty() {
 		own := &p.crowds[last.sub].own
 		own.add(last.Crowd, -1)
 
 		// What rounding has left goes with the last one.
 		if own.Models == 0 {
-			*own = Crowd{}
+			*own = Crowd{Families: own.Families}
 		}
-		if next.Models == 0 || next.sub != last.sub {
+		if next.isEmpty() || next.sub != last.sub {
 			p.judgeCrowd(last.sub)
 		}
 	}
-	if next.Models > 0 {
+	if !next.isEmpty() {
 		p.crowds[next.sub].own.add(next.Crowd, 1)
 		p.judgeCrowd(next.sub)
 	}
@@ -101,6 +108,7 @@ func (c *Crowd) add(x Crowd, by float64) {
 	c.Leeways += by * x.Leeways
 	c.Bursts += by * x.Bursts
 	c.Strong += int(by) * x.Strong
+	c.Families += int(by) * x.Families
 }
 
 // AddCrowds adds the sums of this Partition's models to those of others, by sub-cluster, and returns them.

@@ -57,9 +57,10 @@ func (c *Crowd) isDense(gpus int) bool {
 
 // isLoose reports whether these models, on any number of GPUs, start what a burst has brought so far instead of waiting
 // for the rest of it. GPUs that idle until a batch is full are missing at the height of the burst, and if no model batches
-// well, larger batches do not make up for that (decision 0362).
+// well, larger batches do not make up for that. A family beside them needs the GPU time that their larger batches save, at
+// least for a more accurate variant (decision 0362).
 func (c *Crowd) isLoose() bool {
-	return c.Demand > 0 && c.Strong == 0 && c.Bursts >= looseFrom*c.Demand
+	return c.Demand > 0 && c.Strong == 0 && c.Families == 0 && c.Bursts >= looseFrom*c.Demand
 }
 
 // batchesWell reports whether large batches take much less time per request than a batch of one.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"downbeat.dev/core/profile"
 )
 
 // crowdOf returns a Scheduler with GPUs and models that all have one profile, and an SLO of 100 ms.
@@ -123,24 +125,34 @@ func TestBurstsMakeACrowd(t *testing.T) {
 	}
 }
 
-// TestWhoGainsLittleDoesNotWaitForBursts: of a burst a request starts at once, on however many GPUs, where no model's
-// batches save much; with even arrivals, or one model among them that batches well, it waits.
+// TestWhoGainsLittleDoesNotWaitForBursts: on any number of GPUs, a request of a burst starts at once if no model's batches
+// save much. It waits if arrivals are even, or if one model batches well, or if a family shares the GPUs.
 func TestWhoGainsLittleDoesNotWaitForBursts(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		alpha, beta time.Duration
 		other       time.Duration // β of model 1
 		together    int
+		family      bool
 		want        bool
 	}{
-		{"bursts", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 10, true},
-		{"even arrivals", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 1, false},
-		{"strong batching", time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond, 10, false},
-		{"one that batches well", 5 * time.Millisecond, 2 * time.Millisecond, 15 * time.Millisecond, 10, false},
+		{"bursts", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 10, false, true},
+		{"even arrivals", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 1, false, false},
+		{"strong batching", time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond, 10, false, false},
+		{"one that batches well", 5 * time.Millisecond, 2 * time.Millisecond, 15 * time.Millisecond, 10, false, false},
+		{"a family beside them", 5 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 10, true, false},
 	} {
 		s := crowdOf(t, 8, 4, c.alpha, c.beta)
 		if err := s.ChangeModel(0, 1, Model{Profile: line(t, c.alpha, c.other, 64), SLO: 100 * ms, Rate: 10}); err != nil {
 			t.Fatal(err)
+		}
+		if c.family {
+			light, exact := line(t, time.Millisecond, time.Millisecond, 64), line(t, 5*time.Millisecond, 5*time.Millisecond, 64)
+			family := Service{Homes: []uint32{0}, SLO: 100 * ms, Rate: 10, Variants: []Variant{
+				{Accuracy: 0.7, Profiles: []*profile.Profile{light}}, {Accuracy: 0.9, Profiles: []*profile.Profile{exact}}}}
+			if err := s.AddService(0, 100, family); err != nil {
+				t.Fatal(err)
+			}
 		}
 		now := bringBursts(t, s, 4, c.together)
 		if got := starts(t, s, now.Add(300*ms)); got != c.want {
