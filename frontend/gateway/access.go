@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// logCall writes a line of the access log for an inference call that ended: which call it was, by its request id and its
-// trace, and what became of it. trace is the call's traceparent header (W3C Trace Context), if it had one.
+// logCall writes the access log's line of an inference call that ended: the call's request id, its trace and its
+// outcome. trace is the call's traceparent header (W3C Trace Context), if it has one.
 func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *inference, trace string, f *fault) {
 	if g.o.Access == nil {
 		return
@@ -28,7 +28,7 @@ func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *infer
 		line = append(line, slog.String("client", c.Name))
 	}
 
-	// The outcome is the reason that the metrics count the call under.
+	// The outcome is the reason under which the metrics count the call.
 	outcome := "ok"
 	if f != nil {
 		outcome = f.reason
@@ -38,7 +38,8 @@ func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *infer
 	g.o.Access.LogAttrs(ctx, slog.LevelInfo, "call", line...)
 }
 
-// traceID is the trace of a traceparent: version, trace id, span id and flags in hexadecimal, with dashes between them.
+// traceID returns the trace id of a traceparent header: version, trace id, span id and flags in hexadecimal,
+// separated by dashes.
 func traceID(traceparent string) (string, bool) {
 	parts := strings.Split(traceparent, "-")
 

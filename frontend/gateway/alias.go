@@ -11,11 +11,11 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// aliases shows what the gateway counts under Triton's names, for dashboards made for those. Every value is made, when
-// asked for, of what the statistics extension and the gateway's own metrics tell, so that the three agree.
+// aliases exports the gateway's counts under Triton's metric names, for dashboards built for Triton. Each value is
+// computed at collection from the statistics extension and the gateway's own metrics, so all three agree.
 type aliases struct{ g *Gateway }
 
-// alias describes a metric under Triton's name.
+// alias returns the description of a metric with Triton's name.
 func alias(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("nv_"+name, help, labels, nil)
 }
@@ -74,18 +74,18 @@ func (a aliases) collectModel(out chan<- prometheus.Metric, s *oip.ModelStatisti
 	counter(aliasHits, 0)
 	counter(aliasMisses, 0)
 
-	// Only the scheduler counts batches: where it is elsewhere nothing is said of them, instead of 0.
+	// Only the scheduler counts batches: a gateway without one exports no batch metrics, instead of 0.
 	if a.g.process.Scheduler() != nil {
 		counter(aliasExecs, float64(s.ExecutionCount))
 	}
 
-	// Every reason is sent, also at 0, so that a rate exists before the first failure.
+	// Every reason is exported, also at 0, so that a rate exists before the first failure.
 	for _, reason := range tritonReasons {
 		counter(aliasFailure, failures[reason], reason)
 	}
 }
 
-// collectAliases sends what only the scheduler knows.
+// collectAliases sends the metrics that only the scheduler knows.
 func collectAliases(out chan<- prometheus.Metric, s *observe.Snapshot) {
 	for _, m := range s.Models {
 		out <- prometheus.MustNewConstMetric(aliasPending, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
@@ -95,10 +95,10 @@ func collectAliases(out chan<- prometheus.Metric, s *observe.Snapshot) {
 	}
 }
 
-// tritonReasons are Triton's reasons of failures.
+// tritonReasons are Triton's failure reasons.
 var tritonReasons = []string{"REJECTED", "CANCELED", "BACKEND", "OTHER"}
 
-// tritonReason is Triton's word for a reason of ours: REJECTED was not run, BACKEND failed where it was to run.
+// tritonReason maps a reason to Triton's: REJECTED did not run, BACKEND failed on its backend.
 func tritonReason(reason string) string {
 	switch reason {
 	case model.DeadlineCannotBeMet.String(), model.DeadlinePast.String(), model.QueueFull.String(), model.FloorTooHigh.String():
@@ -111,10 +111,10 @@ func tritonReason(reason string) string {
 	return "OTHER"
 }
 
-// failuresByAlias sums up the failures that are known of each model, by Triton's reasons. Calls that were refused before their
-// model's version was known count to no model.
+// failuresByAlias sums each model's failures by Triton's reasons. Calls that were refused before their model's
+// version was known count to no model.
 func (m *metrics) failuresByAlias() map[modelKey]map[string]float64 {
-	// A vector shows its series over a channel only, and blocks until each is taken.
+	// A vector reports its series only over a channel, and blocks until each is received.
 	collected := make(chan prometheus.Metric)
 	var wait sync.WaitGroup
 	wait.Go(func() { m.failure.Collect(collected); close(collected) })
@@ -136,7 +136,7 @@ func (m *metrics) failuresByAlias() map[modelKey]map[string]float64 {
 			all[key] = map[string]float64{}
 		}
 
-		// Triton has fewer reasons than we: several of ours add up to one.
+		// Triton has fewer reasons, so several of the gateway's add up to one.
 		all[key][tritonReason(label["reason"])] += d.GetCounter().GetValue()
 	}
 	return all

@@ -16,7 +16,8 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// metricSums reads /metrics: the sum of every metric of model "car", by name. Histograms have their sum and their count.
+// metricSums reads /metrics and returns the sum of every metric of model "car", by name. Histograms have their sum
+// and their count.
 func metricSums(t *testing.T, url string) map[string]float64 {
 	t.Helper()
 	_, _, text := call(t, "GET", url+"/metrics", nil)
@@ -46,7 +47,7 @@ func metricSums(t *testing.T, url string) map[string]float64 {
 	return sums
 }
 
-// serveWatched serves a gateway over REST that looks at the scheduler, and returns its address.
+// serveWatched serves a gateway with a view of the scheduler over REST, and returns its address.
 func serveWatched(t *testing.T, s *stage.Stage, o Options) string {
 	t.Helper()
 	o.Process = watched(t, s)
@@ -61,7 +62,7 @@ func serveWatched(t *testing.T, s *stage.Stage, o Options) string {
 	return server.URL
 }
 
-// pairBody is a call of two rows of zeros.
+// pairBody returns a call of two rows of zeros.
 func pairBody(m *frontend.Model, parameters string) string {
 	var inputs []string
 	for _, in := range m.Inputs {
@@ -72,8 +73,8 @@ func pairBody(m *frontend.Model, parameters string) string {
 	return `{"parameters":{` + parameters + `},"inputs":[` + strings.Join(inputs, ",") + `]}`
 }
 
-// TestTritonNamesAddUp: what is shown under Triton's names is what the gateway's own metrics say, and its parts make the
-// whole; without the option there is none of it.
+// TestTritonNamesAddUp: the metrics with Triton's names agree with the gateway's own, and their parts add up to the
+// whole; without the option there are none.
 func TestTritonNamesAddUp(t *testing.T) {
 	s, err := stage.Open(context.Background(), map[string]string{"car": emulated("0.1", "1", "20000", "8")}, 1)
 	if err != nil {
@@ -97,7 +98,7 @@ func TestTritonNamesAddUp(t *testing.T) {
 		t.Fatalf("a timeout of 1 µs: %d %s", code, text)
 	}
 
-	// The watch looks four times a second, so that batches and queues are a look old.
+	// The scheduler is sampled four times a second, so batches and queues lag by one sample.
 	until(t, func() bool { return metricSums(t, url)["downbeat_scheduler_served_total"] == 10 })
 	sums := metricSums(t, url)
 	for name, want := range map[string]float64{
@@ -134,7 +135,7 @@ func TestTritonNamesAddUp(t *testing.T) {
 	}
 }
 
-// TestTritonReasons: every reason that counts as a failure has Triton's word.
+// TestTritonReasons: every failure reason has a Triton reason.
 func TestTritonReasons(t *testing.T) {
 	for reason, want := range map[string]string{"queue_full": "REJECTED", "deadline_cannot_be_met": "REJECTED", "canceled": "CANCELED",
 		"execution_failed": "BACKEND", "no_backend": "BACKEND", "invalid_argument": "OTHER", "anything": "OTHER"} {

@@ -28,7 +28,7 @@ var flat = model.Info{ID: 1, Name: "flat", Version: "1", SLO: int64(10 * time.Mi
 
 const flatBytes = 4096
 
-// dialFlat returns a client of a system that serves flat and allocates nothing for it.
+// dialFlat returns a client of a system that serves flat without allocating.
 func dialFlat(tb testing.TB) *frontend.Client {
 	node, err := rdma.Open(rdma.Config{})
 	if err != nil {
@@ -43,7 +43,7 @@ func dialFlat(tb testing.TB) *frontend.Client {
 	return c
 }
 
-// bareFlat is the least that a handler of net/http can do to serve flat: it looks at nothing in front of the tensor, and
+// bareFlat is the least that a net/http handler can do to serve flat: it ignores the text in front of the tensor, and
 // counts nothing.
 func bareFlat(c *frontend.Client) http.HandlerFunc {
 	head := []byte(`{"model_name":"flat","model_version":"1","outputs":[{"name":"y","datatype":"UINT8","shape":[1,4],"parameters":{"binary_data_size":4}}]}`)
@@ -72,8 +72,8 @@ func bareFlat(c *frontend.Client) http.HandlerFunc {
 	}
 }
 
-// serveFlat serves flat until the test ends, by a gateway or by bareFlat, and returns a call of it over one connection. The
-// caller's end allocates nothing.
+// serveFlat serves flat until the test ends, with a gateway or with bareFlat, and returns a function that calls it
+// over one connection. The caller's side allocates nothing.
 func serveFlat(tb testing.TB, bare bool) (ask func()) {
 	c := dialFlat(tb)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,8 +132,8 @@ func askFlat(tb testing.TB, conn net.Conn) func() {
 	}
 }
 
-// TestRESTAllocatesWhatNetHTTPDoes: checks, JSON, counts and limits of a REST call take no memory. What the gateway takes beyond the least
-// handler is the header that tells where its answer's tensors begin.
+// TestRESTAllocatesWhatNetHTTPDoes: checks, JSON, counts and limits of a REST call allocate nothing. Beyond the least
+// handler, the gateway allocates only the header that says where its answer's tensors begin.
 func TestRESTAllocatesWhatNetHTTPDoes(t *testing.T) {
 	const calls, header = 2000, 2
 	gateway, bare := testing.AllocsPerRun(calls, serveFlat(t, false)), testing.AllocsPerRun(calls, serveFlat(t, true))
@@ -143,7 +143,7 @@ func TestRESTAllocatesWhatNetHTTPDoes(t *testing.T) {
 	}
 }
 
-// BenchmarkREST is a call after another over one connection; cpu-ns is processor time, the caller's included.
+// BenchmarkREST makes one call after another over one connection; cpu-ns is processor time, including the caller's.
 func BenchmarkREST(b *testing.B) {
 	for name, bare := range map[string]bool{"gateway": false, "bare": true} {
 		b.Run(name, func(b *testing.B) {
@@ -160,6 +160,6 @@ func BenchmarkREST(b *testing.B) {
 
 func usedCPU() int64 {
 	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail for oneself
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail for the own process
 	return u.Utime.Nano() + u.Stime.Nano()
 }

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/frontend/gateway/page"
 )
 
-// TestPageWithoutScheduler is a gateway whose scheduler is elsewhere.
+// TestPageWithoutScheduler: the scheduler of this gateway runs in another process.
 func TestPageWithoutScheduler(t *testing.T) {
 	server, s := rest(t, Options{})
 	var d page.Data

@@ -28,10 +28,10 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// wideElements are the FP32 elements of a row of the model "wide": 1 MiB.
+// wideElements is the number of FP32 elements in a row of the model "wide": 1 MiB.
 const wideElements = 256 << 10
 
-// serveWide serves a model of one input byte and wideElements of output a row, and counts what it runs.
+// serveWide serves a model with one input byte and wideElements of output per row, and counts the rows that it runs.
 func serveWide(t *testing.T, change func(*Gateway)) (g *Gateway, rest, rpc string, ran *atomic.Int64) {
 	t.Helper()
 	ran = new(atomic.Int64)
@@ -54,18 +54,18 @@ func serveWide(t *testing.T, change func(*Gateway)) (g *Gateway, rest, rpc strin
 	return g, rest, rpc, ran
 }
 
-// wideBody asks for rows of the wide model.
+// wideBody is a request for rows of the wide model.
 func wideBody(rows int, more string) string {
 	return fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d,1],"data":[%s]}]%s}`, rows, strings.TrimSuffix(strings.Repeat("1,", rows), ","), more)
 }
 
-// An answer that is larger than one may be is refused before anything runs.
+// An answer above the limit is refused before anything runs.
 func TestAnswersAreBoundedBeforeTheyRun(t *testing.T) {
 	g, rest, rpc, ran := serveWide(t, nil)
 	url := "http://" + rest + "/v2/models/wide/infer"
 	for name, body := range map[string]string{
 		"1,024 rows":               wideBody(1024, ""),
-		"as JSON":                  wideBody(32, ""), // 32 MiB that print as more than the 64 that are allowed
+		"as JSON":                  wideBody(32, ""), // 32 MiB, which take more than the allowed 64 MiB as text
 		"1,024 rows, binary":       wideBody(1024, `,"parameters":{"binary_data_output":true}`),
 		"1,024 rows, asked for it": wideBody(1024, `,"outputs":[{"name":"y"}]`),
 	} {
@@ -88,7 +88,7 @@ func TestAnswersAreBoundedBeforeTheyRun(t *testing.T) {
 	until(t, func() bool { return g.memory.used.Load() == 0 })
 }
 
-// A long JSON answer is right, and is never whole in memory.
+// A long JSON answer is right, and is never entirely in memory.
 func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 	_, rest, _, _ := serveWide(t, nil)
 	url := "http://" + rest + "/v2/models/wide/infer"
@@ -111,7 +111,7 @@ func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 	const rows = 4
 	raw := uint64(rows * 4 * wideElements)
 	took := uint64(math.MaxUint64)
-	for range 5 { // the least: pools may be emptied in between, and the race detector empties them on purpose
+	for range 5 { // the least, because pools may be emptied in between, and the race detector empties them on purpose
 		took = min(took, memcost.Allocated(func() {
 			r, err := http.Post(url, "application/json", strings.NewReader(wideBody(rows, "")))
 			if err != nil {
@@ -124,12 +124,12 @@ func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 			}
 		}))
 	}
-	if took > 4*raw { // the rows, and what they are gathered to; whole, the text alone would take more
+	if took > 4*raw { // the rows and their gathered copy; the whole text alone would take more
 		t.Errorf("%d MiB of memory for an answer whose tensor has %d", took>>20, raw>>20)
 	}
 }
 
-// Who asks and never reads is cut off, and its answer's memory is free again.
+// A caller that never reads is disconnected, and its answer's memory becomes free.
 func TestReadersWhoNeverRead(t *testing.T) {
 	g, rest, rpc, _ := serveWide(t, func(g *Gateway) { g.times.answer = time.Second })
 
@@ -150,7 +150,8 @@ func TestReadersWhoNeverRead(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A stream of inferences, which may last for days, is cut off as well as a single call: its second answer waits behind the first.
+	// A stream of inferences, which may last for days, is cut off like a single call: its second answer is queued
+	// behind the first.
 	for method, calls := range map[string]int{oip.GRPCInferenceService_ModelInfer_FullMethodName: 1, oip.GRPCInferenceService_ModelStreamInfer_FullMethodName: 2} {
 		f := dialHTTP2(t, rpc) // its window is 64 KiB
 		f.begin(t, 1, method, len(request))

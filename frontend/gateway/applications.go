@@ -7,18 +7,18 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Applications are served beside the client's models, as if they were models; app.Set is one. A model hides an
-// application of its name.
+// Applications is the set of applications that the gateway serves like the client's models; app.Set implements it. A
+// model hides an application of the same name.
 type Applications interface {
-	Model(name, version string) *frontend.Model // nil: there is none
+	Model(name, version string) *frontend.Model // nil: no such application
 	Models() []*frontend.Model
 	Do(ctx context.Context, r frontend.Request) (frontend.Result, error)
 }
 
-// platformApplication is what tells applications from models.
+// platformApplication is the platform that distinguishes applications from models.
 const platformApplication = "ensemble"
 
-// findModel is the model or the application of a name; nil if there is neither.
+// findModel returns the model or the application of a name; nil if there is neither.
 func (g *Gateway) findModel(name, version string) *frontend.Model {
 	if m := g.client.Model(name, version); m != nil || g.o.Applications == nil {
 		return m
@@ -26,7 +26,7 @@ func (g *Gateway) findModel(name, version string) *frontend.Model {
 	return g.o.Applications.Model(name, version)
 }
 
-// listModels are the client's models, then the applications.
+// listModels returns the client's models, then the applications.
 func (g *Gateway) listModels() []*frontend.Model {
 	all := g.client.Models()
 	if g.o.Applications != nil {
@@ -35,11 +35,11 @@ func (g *Gateway) listModels() []*frontend.Model {
 	return all
 }
 
-// runFrames answers the rows of a call for an application, each as a frame.
+// runFrames runs the rows of a call for an application, each row as a frame.
 func (g *Gateway) runFrames(ctx context.Context, calls []frontend.Call) {
 	var wait sync.WaitGroup
 
-	// A frame waits for several models in turn, so rows run beside each other.
+	// A frame waits for several models in turn, so rows run concurrently.
 	for i := range calls {
 		wait.Go(func() { calls[i].Result, calls[i].Err = g.o.Applications.Do(ctx, calls[i].Request) })
 	}

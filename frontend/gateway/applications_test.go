@@ -19,7 +19,8 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// applications are two: framed asks text twice, one after the other, and is of rows; listed asks sum for each of as many pairs as its input says.
+// applications returns two applications: framed takes rows and calls text twice, one call after the other; listed
+// calls sum for as many pairs as its input says.
 func applications(t testing.TB, c *frontend.Client) *app.Set {
 	t.Helper()
 	find := func(name, _ string) (graph.Signature, error) {
@@ -73,14 +74,15 @@ func applications(t testing.TB, c *frontend.Client) *app.Set {
 	return set
 }
 
-// TestApplicationsAreServedLikeModels over REST: described, listed, ready, and answered row by row under their own names.
+// TestApplicationsAreServedLikeModels: over REST, applications are described, listed, ready, and answered row by row
+// under their own names.
 func TestApplicationsAreServedLikeModels(t *testing.T) {
 	c, _ := client(t, compute)
 	g := New(c, Options{Applications: applications(t, c)})
 	server := httptest.NewServer(g.rest.Handler)
 	t.Cleanup(func() { http.DefaultClient.CloseIdleConnections(); server.Close(); g.grpc.Stop() })
 
-	number := func(first float64, count int) string { // the count stands in the lowest byte of a tiny number
+	number := func(first float64, count int) string { // the count is in the lowest byte of a tiny number
 		return fmt.Sprintf(`{"inputs":[{"name":"count","shape":[2],"datatype":"FP32","data":[%g,%g]}]}`, first, float64(count)*1.401298464324817e-45)
 	}
 	for _, c := range []struct {

@@ -8,17 +8,17 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// arrangeInputs brings the inputs to the model's order and checks names, datatypes, shapes and sizes.
+// arrangeInputs puts the inputs into the model's order and checks names, datatypes, shapes and sizes.
 func (in *inference) arrangeInputs() *fault {
 	want := in.model.Inputs
 	if len(in.inputs) != len(want) {
 		return invalidFault("model %q: inputs: %d tensors: must be %d: %s", in.model.Name, len(in.inputs), len(want), namesOf(want))
 	}
 
-	// Inputs come in any order; the payload has the model's.
+	// Clients send inputs in any order; the payload has the model's order.
 	ordered := sizedZero(in.room.ordered, len(want))
 
-	// The first input says how many rows the call has.
+	// The first input determines how many rows the call has.
 	in.rows = -1
 	for i := range in.inputs {
 		t := &in.inputs[i]
@@ -38,7 +38,7 @@ func (in *inference) arrangeInputs() *fault {
 		ordered[k] = *t
 	}
 
-	// The two arrays change places, so that both are kept for the next call.
+	// Swap the two arrays, so that the next call can use both again.
 	in.inputs, in.room.ordered = ordered, in.inputs
 	return nil
 }
@@ -61,7 +61,7 @@ func (in *inference) fitInput(t *input, want model.Tensor) *fault {
 		return invalidFault("model %q: input %q: shape %v: %d rows: the other inputs have %d", in.model.Name, t.name, t.shape, rows, in.rows)
 	}
 
-	// One input with a batch dimension gives the outputs theirs.
+	// If one input has a batch dimension, the outputs have one too.
 	in.rows, in.batched = int(rows), in.batched || batched
 	if !t.given && !want.IsEmpty() {
 		return invalidFault("model %q: input %q: has no data", in.model.Name, t.name)
@@ -69,7 +69,7 @@ func (in *inference) fitInput(t *input, want model.Tensor) *fault {
 	return in.fitData(t, want)
 }
 
-// fitData checks that an input's bytes are what its shape and datatype make.
+// fitData checks that an input has as many bytes as its shape and datatype require.
 func (in *inference) fitData(t *input, want model.Tensor) *fault {
 	if !want.Varies() {
 		if size := want.RowBytes(); t.bytes() != size*in.rows {
@@ -78,7 +78,7 @@ func (in *inference) fitData(t *input, want model.Tensor) *fault {
 		return nil
 	}
 
-	// Texts differ in length: their count is all that the shape tells.
+	// Texts differ in length, so the shape determines only their count.
 	got, ok := model.CountTexts(t.raw)
 	if !ok {
 		return invalidFault("model %q: input %q: BYTES data is cut: each element must be a 4-byte little-endian length and that many bytes", in.model.Name, t.name)
@@ -89,19 +89,19 @@ func (in *inference) fitData(t *input, want model.Tensor) *fault {
 	return nil
 }
 
-// rowsOf reads a client's shape: the model's with a batch dimension in front, or the model's own,
-// which is one row. -1: neither.
+// rowsOf reads a client's shape. It is the model's shape with a batch dimension in front, or the model's own shape,
+// which means one row. -1: neither.
 func rowsOf(shape, want []int64) (rows int64, batched bool) {
 	switch {
 	case len(shape) == len(want)+1 && slices.Equal(shape[1:], want):
-		return max(shape[0], 0), true // a negative number of rows is refused as none
+		return max(shape[0], 0), true // a negative number of rows is refused like none
 	case slices.Equal(shape, want):
 		return 1, false
 	}
 	return -1, false
 }
 
-// modelShape is a tensor's shape as metadata tells it: with a batch dimension of any size, if the model has one.
+// modelShape returns a tensor's shape for metadata: with a batch dimension of any size if the model has one.
 func modelShape(m *frontend.Model, t *model.Tensor) []int64 {
 	if m.Unbatched {
 		return t.Shape
@@ -109,7 +109,7 @@ func modelShape(m *frontend.Model, t *model.Tensor) []int64 {
 	return batchShape(t.Shape, -1)
 }
 
-// batchShape is the model's shape with n rows in front.
+// batchShape returns shape with a batch dimension of n rows in front.
 func batchShape(shape []int64, n int64) []int64 { return append([]int64{n}, shape...) }
 
 func namesOf(ts []model.Tensor) string {
@@ -127,7 +127,7 @@ func namesOf(ts []model.Tensor) string {
 func (in *inference) chooseOutputs() *fault {
 	have := in.model.Outputs
 
-	// Without a list every output is asked for.
+	// Without a list the client asks for every output.
 	if len(in.outputs) == 0 {
 		in.outputs = sizedZero(in.outputs, len(have))
 		for k := range have {
@@ -154,7 +154,7 @@ func (in *inference) chooseOutputs() *fault {
 			return f
 		}
 
-		// The list is short (tensorsMax), so that a search does without a map.
+		// The list is short (tensorsMax), so a search needs no map.
 		for _, other := range in.outputs[:i] {
 			if other.name == o.name {
 				return invalidFault("model %q: output %q: requested twice", in.model.Name, o.name)

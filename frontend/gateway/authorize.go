@@ -17,8 +17,8 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// authorizeCaller lets a REST call through whose token opens its path: a client's the API, the cluster's what operators
-// need. Where no clients are told apart, the cluster's opens all.
+// authorizeCaller passes on a REST call only if its token opens its path: a client's token opens the API, the
+// cluster's opens the operators' paths. Without a list of clients the cluster's token opens everything.
 func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 	asOperator := guard.RequireToken(g.o.Token, observe.IsHealth, next)
 	if g.o.Clients == nil {
@@ -26,7 +26,7 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 	}
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// What operators need takes the cluster's token, also where clients have theirs.
+		// The operators' paths need the cluster's token, also where clients have their own.
 		if !isClients(r.URL.Path) {
 			asOperator.ServeHTTP(w, r)
 			return
@@ -39,14 +39,14 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 			return
 		}
 
-		// Its connection has shown a token: it is no stranger's any more.
+		// The connection has shown a valid token: it no longer counts as a stranger's.
 		guard.CallersConnection(r.Context()).Trust()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
 	})
 }
 
-// isClients tells whether a path is of the API that clients call. The log's and the traces'
-// settings are the whole process's, and what is loaded is everybody's.
+// isClients reports whether a path belongs to the API for clients. The log and trace settings apply to the whole
+// process and the set of loaded models to every client, so they do not.
 func isClients(path string) bool {
 	if observe.IsHealth(path) || path == "/v2/logging" || path == "/v2/downbeat/page" || path == observe.ExplainPath || path == observe.SessionsPath || path == observe.LearnersPath || observe.IsPlan(path) || isControl(path) || isCanary(path) || isTraceSetting(path) {
 		return false
@@ -56,7 +56,7 @@ func isClients(path string) bool {
 
 type clientKey struct{}
 
-// clientOf is who makes a call; nil where no clients are told apart.
+// clientOf returns the client that makes a call; nil where the gateway has no list of clients.
 func clientOf(ctx context.Context) *clients.Client {
 	if c := callOf(ctx); c != nil {
 		return c.client
@@ -65,7 +65,7 @@ func clientOf(ctx context.Context) *clients.Client {
 	return c
 }
 
-// operatorsCalls are those of gRPC that change what all clients have.
+// operatorsCalls are the gRPC methods that change state that all clients share.
 var operatorsCalls = map[string]bool{oip.GRPCInferenceService_LogSettings_FullMethodName: true, oip.GRPCInferenceService_TraceSetting_FullMethodName: true,
 	oip.GRPCInferenceService_RepositoryModelLoad_FullMethodName: true, oip.GRPCInferenceService_RepositoryModelUnload_FullMethodName: true}
 
@@ -93,14 +93,14 @@ func (g *Gateway) authorizeRPC(c *rpcCall, info *tap.Info) *fault {
 	}
 	c.connection.Trust()
 
-	// A client that has used up what it may is refused before its message takes memory.
+	// Refuse a client that has used up its limits before its message takes memory.
 	if info.FullMethodName == oip.GRPCInferenceService_ModelInfer_FullMethodName {
 		return clientFault(c.client, c.client.CheckLimits(c.began))
 	}
 	return nil
 }
 
-// clientFault is why a client is refused; nil: it is not.
+// clientFault returns the fault for a client's refusal; nil: the client is not refused.
 func clientFault(c *clients.Client, err error) *fault {
 	switch {
 	case err == nil:
@@ -115,7 +115,7 @@ func clientFault(c *clients.Client, err error) *fault {
 
 const errClientToken = `header authorization: must be "Bearer" and a token of client_tokens_file`
 
-// bearsAny tells whether a call's headers have the token.
+// bearsAny reports whether a call's headers have the token.
 func bearsAny(md metadata.MD, token string) bool {
 	return slices.ContainsFunc(md.Get("authorization"), func(h string) bool { return guard.Bears(h, token) })
 }

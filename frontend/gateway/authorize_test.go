@@ -25,8 +25,8 @@ const (
 	fewToken     = "few-0123456789abcdef"
 )
 
-// withClients are a gateway's options with three clients: one of the model sum alone, one of a request in 1000 s, one
-// of one request at a time.
+// withClients returns a gateway's options with three clients: one may use only the model sum, one may send one
+// request in 1000 s, one may send one request at a time.
 func withClients(t *testing.T) Options {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clients.yaml")
@@ -65,7 +65,7 @@ func TestClientsOverREST(t *testing.T) {
 		{"POST", "/v2/models/sum/infer", sumBody, fewToken, 200, ""},
 		{"POST", "/v2/models/sum/infer", sumBody, fewToken, 200, ""},
 
-		// What is not the API is the operators'; health is everybody's.
+		// Only operators reach paths outside the API; anyone reaches health.
 		{"GET", "/metrics", "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/v2/downbeat/explain", "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", observe.SessionsPath, "", sumToken, 401, "the token that the gateway was given"},
@@ -87,7 +87,7 @@ func TestClientsOverREST(t *testing.T) {
 		}
 	}
 
-	// Lists tell of no other model.
+	// Lists show no other model.
 	for _, path := range []string{"/v2/repository/index", "/v2/models/stats"} {
 		_, _, text := call(t, "GET", server.URL+path, nil, "Authorization", "Bearer "+sumToken)
 		if !strings.Contains(string(text), `"sum"`) || strings.Contains(string(text), `"image"`) {
@@ -137,7 +137,7 @@ func TestClientsOverGRPC(t *testing.T) {
 	streamClients(t, c, as(slowToken))
 }
 
-// streamClients asks twice over one stream: each request is a client's, not the stream.
+// streamClients asks twice over one stream: each request belongs to a client, not the stream.
 func streamClients(t *testing.T, c oip.GRPCInferenceServiceClient, ctx context.Context) {
 	t.Helper()
 	var stream grpc.BidiStreamingClient[oip.ModelInferRequest, oip.ModelStreamInferResponse]

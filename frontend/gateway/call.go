@@ -17,15 +17,15 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// rpcCall is a gRPC call from its headers on, and the context that everything of it runs under.
+// rpcCall is a gRPC call, from its headers on. It is the context of everything that runs for the call.
 type rpcCall struct {
 	context.Context
 	cancel     context.CancelCauseFunc
-	connection *guard.Connection // nil: not of Serve
-	client     *clients.Client   // nil: no clients are told apart
-	began      time.Time         // its headers were read; zero for a stream of inferences
-	headers    callersHeaders    // as they came; only read
-	arriving   transfer          // the message that is being read
+	connection *guard.Connection // nil: the connection was not accepted by Serve
+	client     *clients.Client   // nil: the gateway has no list of clients
+	began      time.Time         // when its headers were read; zero for a stream of inferences
+	headers    callersHeaders    // as received; read-only
+	arriving   transfer          // the message being read
 }
 
 type callKey struct{}
@@ -38,8 +38,8 @@ func (c *rpcCall) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Err implements context.Context. gRPC makes the call's status of it, and has no other way to tell a caller
-// why its message was given up.
+// Err implements context.Context. gRPC derives the call's status from it; there is no other way to tell a caller why
+// its message was aborted.
 func (c *rpcCall) Err() error {
 	err := c.Context.Err()
 	var f *fault
@@ -47,34 +47,34 @@ func (c *rpcCall) Err() error {
 		return err
 	}
 
-	// gRPC maps this error of the context package to the fault's own status.
+	// gRPC maps this error of package context to the fault's own status.
 	if f.code == codes.DeadlineExceeded {
 		return context.DeadlineExceeded
 	}
 	return f
 }
 
-// callOf is the call that a handler serves; nil outside of one.
+// callOf returns the call that a handler serves; nil outside of one.
 func callOf(ctx context.Context) *rpcCall {
 	c, _ := ctx.Value(callKey{}).(*rpcCall)
 	return c
 }
 
-// Faults of messages that are ended on their way.
+// Faults of messages that are aborted during transfer.
 var (
 	errSlowMessage = refusalFault(http.StatusRequestTimeout, codes.DeadlineExceeded, "slow_body", "message: did not arrive in time")
 	errMemory      = refusalFault(http.StatusTooManyRequests, codes.ResourceExhausted, "too_many_bodies", "the messages under way take all the memory that messages may take")
 )
 
-// admitCall looks at a call's headers before anything of its message is read: it demands the token, and
-// room for another message. It runs in the connection's reader and must not block.
+// admitCall checks a call's headers before any of its message is read: it requires the token, and memory for another
+// message. It runs in the connection's reader and must not block.
 func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	c := &rpcCall{began: time.Now(), headers: callersHeaders(info.Header)}
 	if p, ok := peer.FromContext(ctx); ok {
 		c.connection = guard.ConnectionOf(p.Addr)
 	}
 
-	// The token is asked for first, so that strangers learn nothing about restrictions and memory.
+	// Check the token first, so that strangers learn nothing about restrictions and memory.
 	if f := g.authorizeRPC(c, info); f != nil {
 		return nil, f.GRPCStatus().Err()
 	}
@@ -85,18 +85,19 @@ func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Contex
 		return nil, errMemory.GRPCStatus().Err()
 	}
 
-	// A call that is ended on its way carries the fault as its cause, which Err hands to gRPC.
+	// A call that is aborted carries the fault as its cause, which Err returns to gRPC.
 	c.Context, c.cancel = context.WithCancelCause(ctx)
 	c.arriving.abort = func(why *fault) { c.cancel(why) }
 	return c, nil
 }
 
-// asStreams is a service whose unary methods are served as streams of one message each, which are the same
-// on the wire: gRPC reads a unary call's message before any code of ours runs, and a stream's when it is asked to.
+// asStreams returns a service whose unary methods are served as streams of one message each, which look the same on
+// the wire. gRPC reads a unary call's message before it calls any handler or interceptor, but a stream's message only
+// on request.
 func asStreams(desc grpc.ServiceDesc) grpc.ServiceDesc {
 	desc.Streams = slices.Clone(desc.Streams)
 	for _, method := range desc.Methods {
-		// The generated handler reads its message through RecvMsg, where watchArrivals sees it.
+		// The generated handler reads its message through RecvMsg, where watchArrivals tracks it.
 		serve := func(srv any, stream grpc.ServerStream) error {
 			reply, err := method.Handler(srv, stream.Context(), stream.RecvMsg, nil)
 			if err != nil {
@@ -107,13 +108,13 @@ func asStreams(desc grpc.ServiceDesc) grpc.ServiceDesc {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: method.MethodName, Handler: serve, ServerStreams: true, ClientStreams: true})
 	}
 
-	// gRPC looks among the methods first: one that stayed there would be served as unary again.
+	// gRPC searches the methods first: a method that stayed there would still be served as unary.
 	desc.Methods = nil
 	return desc
 }
 
-// watchArrivals is the interceptor that lists a call's message while it is read. A stream of inferences may
-// be silent for as long as its connection lives; other calls must ask at once.
+// watchArrivals is the interceptor that lists a call's message while it is read. A stream of inferences may be idle
+// for as long as its connection lives; other calls must send their message at once.
 func (g *Gateway) watchArrivals(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	c := callOf(stream.Context())
 	if c == nil {
@@ -122,7 +123,7 @@ func (g *Gateway) watchArrivals(srv any, stream grpc.ServerStream, info *grpc.St
 
 	of := &g.arrivals
 	if info.FullMethod == oip.GRPCInferenceService_ModelStreamInfer_FullMethodName {
-		// The stream's headers came long before its messages, whose clocks start by themselves.
+		// A stream's headers come long before its messages, so each message has its own start time.
 		of = &g.waiting
 		c.began = time.Time{}
 	}
@@ -143,16 +144,16 @@ func (s *arrivingStream) RecvMsg(m any) error {
 	return err
 }
 
-// hangUp closes the connection of a call whose reply nobody takes. The reply lies behind others in the
-// connection's queue, so ending the call alone would not free it.
+// hangUp closes the connection of a call whose client does not read the reply. The reply is queued behind others on
+// the connection, so ending only the call would not free it.
 func (c *rpcCall) hangUp(*fault) {
 	if c.connection != nil {
 		c.connection.Close()
 	}
 }
 
-// shedLongest ends the message that has been arriving longest, because memory is short. Streams of inferences come
-// last: most of them wait and hold nothing.
+// shedLongest aborts the message that has been arriving longest, because memory is short. Streams of inferences come
+// last: most of them are idle and hold no memory.
 func (g *Gateway) shedLongest() {
 	now := time.Now()
 	if !g.arrivals.abortOldest(now, errMemory) {
@@ -160,11 +161,11 @@ func (g *Gateway) shedLongest() {
 	}
 }
 
-// sweepEvery is how often overdue messages are looked for.
+// sweepEvery is the interval of the search for overdue messages.
 const sweepEvery = time.Second
 
-// sweepTransfers ends messages that take too long to arrive or to be taken, and counts what other frontends had, until
-// closing is closed.
+// sweepTransfers aborts messages and replies whose transfer takes too long, and counts other frontends' requests,
+// until closing is closed.
 func (g *Gateway) sweepTransfers(every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -175,7 +176,7 @@ func (g *Gateway) sweepTransfers(every time.Duration) {
 		case now := <-t.C:
 			g.countElsewhere(now)
 
-			// Each list begins with its oldest: the first that is in time ends the loop.
+			// Each list starts with its oldest entry: the first one in time ends the loop.
 			for g.arrivals.abortOldest(now.Add(-g.times.body), errSlowMessage) {
 			}
 			for g.replies.abortOldest(now.Add(-g.times.answer), errSlowMessage) {

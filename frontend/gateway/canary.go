@@ -12,18 +12,18 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Canary says which versions answer a model's requests that name none. It holds in this gateway, until it is ended or the
-// gateway is.
+// Canary is the rule that chooses which version answers a model's requests that name none. It holds in this gateway
+// until the canary or the gateway ends.
 type Canary struct {
 	Model     string  `json:"model"`
-	Base      string  `json:"base"`      // the version that answers what Version does not
-	Version   string  `json:"version"`   // the version that is tried; empty: none, Base answers all
-	Share     float64 `json:"share"`     // of the requests: those that Version answers, 0 to 1
-	Shadow    float64 `json:"shadow"`    // of Base's requests: those that Version gets a copy of, 0 to 1; nobody waits for its answers
-	Tolerance float64 `json:"tolerance"` // of numbers in two answers: what they may differ by, relative to the larger, or absolute below 1
+	Base      string  `json:"base"`      // the version that answers the requests that Version does not
+	Version   string  `json:"version"`   // the version on trial; empty: none, Base answers all
+	Share     float64 `json:"share"`     // share of the requests that Version answers, 0 to 1
+	Shadow    float64 `json:"shadow"`    // share of Base's requests copied to Version, 0 to 1; no client waits
+	Tolerance float64 `json:"tolerance"` // two numbers are equal within it: relative to the larger, or absolute below 1
 }
 
-// CanaryStatus is a canary with what has been counted since its versions were set.
+// CanaryStatus is a canary with its counts since its versions were set.
 type CanaryStatus struct {
 	Canary
 	BaseEnds    CanaryEnds `json:"base_ends"`
@@ -31,48 +31,48 @@ type CanaryStatus struct {
 	Copies      CopyEnds   `json:"copies"`
 }
 
-// CanaryEnds are requests that one version was asked.
+// CanaryEnds counts the outcomes of one version's requests.
 type CanaryEnds struct {
 	Good    uint64  `json:"good"` // answered in time
 	Bad     uint64  `json:"bad"`  // late, or without an output
 	Seconds float64 `json:"seconds"`
 }
 
-// CopyEnds are the copies that the tried version got, by how its answer compares with the one that the client got.
+// CopyEnds counts the copies sent to the version on trial, by how its answer compares with the client's.
 type CopyEnds struct {
 	Same       uint64  `json:"same"`
 	Different  uint64  `json:"different"`
 	Failed     uint64  `json:"failed"`     // without an output
-	Skipped    uint64  `json:"skipped"`    // not made, as too many were under way
+	Skipped    uint64  `json:"skipped"`    // not made because too many were under way
 	Difference float64 `json:"difference"` // the largest so far
 }
 
-// canary is one model's rule at work.
+// canary is one model's rule in force, with its counts.
 type canary struct {
-	rule          Canary // immutable: a change makes another canary
+	rule          Canary // immutable: a change creates another canary
 	share, shadow fraction
-	counts        *canaryCounts // kept over a change of shares
+	counts        *canaryCounts // kept when only the shares change
 }
 
-// canaryCounts are what CanaryStatus tells.
+// canaryCounts are the counts that CanaryStatus reports.
 type canaryCounts struct {
 	mu            sync.Mutex
 	base, version CanaryEnds // guarded by mu
 	copies        CopyEnds   // guarded by mu
 }
 
-// canaries are the rules of all models. The zero value has none.
+// canaries holds the rules of all models. The zero value has none.
 type canaries struct {
 	byModel atomic.Pointer[map[string]*canary] // nil: none; replaced as a whole
-	mu      sync.Mutex                         // held by who replaces it
+	mu      sync.Mutex                         // held while byModel is replaced
 }
 
-// fraction picks a share of what comes, evenly: of any n in a row share·n, to within one.
+// fraction selects a share of a sequence, evenly: of any n consecutive items share·n, to within one.
 type fraction struct{ sum atomic.Uint64 }
 
-// picks tells whether the next one is picked.
+// picks reports whether the next item is selected.
 func (f *fraction) picks(share float64) bool {
-	// The upper half of the sum counts those that have been picked so far.
+	// The upper half of the sum counts the items selected so far.
 	step := uint64(share * (1 << 32))
 	sum := f.sum.Add(step)
 	return sum>>32 != (sum-step)>>32
@@ -87,7 +87,7 @@ func (c *canaries) ofModel(name string) *canary {
 	return (*all)[name]
 }
 
-// set puts a rule in force, or ends a model's where next is nil.
+// set puts a model's rule in force, or ends it if next returns nil.
 func (c *canaries) set(name string, next func(before *canary) *canary) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,14 +96,14 @@ func (c *canaries) set(name string, next func(before *canary) *canary) {
 		all = maps.Clone(*before)
 	}
 
-	// Counts are of two versions: with others they begin anew.
+	// The counts belong to two versions: other versions start new counts.
 	rule := next(all[name])
 	delete(all, name)
 	if rule != nil {
 		all[name] = rule
 	}
 
-	// Without a rule no request looks for one.
+	// If no model has a rule, requests skip the lookup.
 	if len(all) == 0 {
 		c.byModel.Store(nil)
 		return
@@ -130,14 +130,14 @@ func (c *canary) status() CanaryStatus {
 	return CanaryStatus{Canary: c.rule, BaseEnds: n.base, VersionEnds: n.version, Copies: n.copies}
 }
 
-// chooseVersion lets a model's canary say which version answers a call that names none.
+// chooseVersion lets a model's canary choose the version that answers a call that names none.
 func (g *Gateway) chooseVersion(in *inference) {
 	c := g.canaries.ofModel(in.model.Name)
 	if c == nil || in.wanted != "" || in.model.Sequence != nil {
 		return
 	}
 
-	// A base that is not served answers nothing: the newest that is does, as without a canary.
+	// An unserved base cannot answer: the newest served version does, as without a canary.
 	base := g.client.Model(c.rule.Model, c.rule.Base)
 	if base == nil || !base.Ready {
 		return
@@ -148,7 +148,7 @@ func (g *Gateway) chooseVersion(in *inference) {
 	}
 }
 
-// triedVersion returns the version that a canary tries, if it is served and takes and gives what base does.
+// triedVersion returns a canary's version on trial, if it is served and has base's inputs and outputs.
 func (g *Gateway) triedVersion(c *canary, base *frontend.Model) *frontend.Model {
 	if c.rule.Version == "" {
 		return nil
@@ -160,18 +160,18 @@ func (g *Gateway) triedVersion(c *canary, base *frontend.Model) *frontend.Model 
 	return v
 }
 
-// sameFaces tells whether clients see the same tensors of two versions.
+// sameFaces reports whether two versions have the same tensors for clients.
 func sameFaces(a, b *frontend.Model) bool {
 	return a.Unbatched == b.Unbatched && a.Optional == b.Optional && model.SameTensors(a.Inputs, b.Inputs) && model.SameTensors(a.Outputs, b.Outputs)
 }
 
-// countCanary counts the rows of a call that a canary chose the version of.
+// countCanary counts the rows of a call whose version a canary chose.
 func (in *inference) countCanary(began time.Time, calls []frontend.Call) {
 	if in.canary == nil {
 		return
 	}
 
-	// Rows of a call end together, so they took the same time.
+	// The rows of a call end together, so all took the same time.
 	elapsed := time.Since(began).Seconds()
 	n := in.canary.counts
 	n.mu.Lock()

@@ -12,12 +12,12 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// CanaryPath is where canaries are listed and started; promote, rollback and end follow a model's name below it.
+// CanaryPath is the path that lists and starts canaries. Below it, promote, rollback and end follow a model's name.
 const CanaryPath = "/v2/downbeat/canary"
 
 const canaryBodyMax = 4 << 10
 
-// isCanary tells whether a path is about canaries, which are the operator's.
+// isCanary reports whether a path concerns canaries, which only operators may use.
 func isCanary(path string) bool {
 	return path == CanaryPath || strings.HasPrefix(path, CanaryPath+"/")
 }
@@ -26,7 +26,7 @@ func (g *Gateway) canaryRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+CanaryPath, func(w http.ResponseWriter, _ *http.Request) { g.writeCanaries(w) })
 	mux.HandleFunc("POST "+CanaryPath, g.restCanary)
 
-	// Each ends the trial of a version; what it leaves behind is the rule that holds then.
+	// Each word ends the trial of a version; the function returns the rule that holds afterwards.
 	for word, left := range map[string]func(Canary) *Canary{
 		"promote":  func(c Canary) *Canary { return &Canary{Model: c.Model, Base: c.Version} },
 		"rollback": func(c Canary) *Canary { return &Canary{Model: c.Model, Base: c.Base} },
@@ -46,9 +46,9 @@ func (g *Gateway) writeCanaries(w http.ResponseWriter) {
 	guard.WriteJSON(w, http.StatusOK, map[string]any{"canaries": g.canaries.allStatus()})
 }
 
-// restCanary starts a canary, or changes the one that a model has.
+// restCanary starts a canary, or changes the model's canary.
 func (g *Gateway) restCanary(w http.ResponseWriter, r *http.Request) {
-	// A misspelt field must not be taken for one that was left out.
+	// Refuse unknown fields: a misspelt field must not pass as an absent one.
 	var c Canary
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, canaryBodyMax))
 	d.DisallowUnknownFields()
@@ -74,7 +74,7 @@ func (g *Gateway) startCanary(c Canary) *fault {
 		return notFound("canary: model %.60q: not served here", c.Model)
 	}
 	if c.Base == "" {
-		c.Base = newest.Version // while the version to try is not loaded yet
+		c.Base = newest.Version // while the version on trial is not loaded yet
 	}
 
 	switch {
@@ -94,7 +94,7 @@ func (g *Gateway) startCanary(c Canary) *fault {
 		return invalidFault("canary: tolerance: %v: must be 0 or more", c.Tolerance)
 	}
 
-	// The version that is tried may come later; the base answers now.
+	// The version on trial may be loaded later; the base must answer now.
 	base, tried := g.client.Model(c.Model, c.Base), g.client.Model(c.Model, c.Version)
 	switch {
 	case base == nil || !base.Ready:
@@ -103,7 +103,7 @@ func (g *Gateway) startCanary(c Canary) *fault {
 		return invalidFault("canary: version: %s: its tensors are not those of version %s, so that it cannot answer the same requests", c.Version, c.Base)
 	}
 
-	// A change of shares keeps what was counted of the two versions.
+	// A change of shares keeps the counts of the two versions.
 	g.canaries.set(c.Model, func(before *canary) *canary {
 		next := &canary{rule: c, counts: new(canaryCounts)}
 		if before != nil && before.rule.Base == c.Base && before.rule.Version == c.Version {
@@ -115,14 +115,14 @@ func (g *Gateway) startCanary(c Canary) *fault {
 	return nil
 }
 
-// versionMax bounds a version's digits.
+// versionMax bounds the number of digits of a version.
 const versionMax = 19
 
 func isNumber(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// endTrial ends the trial of a model's version; left is the rule that holds then, nil for none.
+// endTrial ends the trial of a model's version; left returns the rule that holds afterwards, nil for none.
 func (g *Gateway) endTrial(name, word string, left func(Canary) *Canary) *fault {
 	var f *fault
 	g.canaries.set(name, func(before *canary) *canary {
@@ -131,7 +131,7 @@ func (g *Gateway) endTrial(name, word string, left func(Canary) *Canary) *fault 
 			return nil
 		}
 
-		// There is nothing to promote, and nothing to take back.
+		// Without a trial there is nothing to promote or roll back.
 		if word != "end" && before.rule.Version == "" {
 			f = invalidFault("canary: model %q: no version is being tried: version %s answers all", name, before.rule.Base)
 			return before
@@ -147,7 +147,7 @@ func (g *Gateway) endTrial(name, word string, left func(Canary) *Canary) *fault 
 	return f
 }
 
-// What is told of canaries to Prometheus.
+// Descriptions of the canaries' Prometheus metrics.
 var (
 	canaryShare   = canaryDesc("share", "Of the model's requests that name no version: those that the version answers.", "version")
 	canaryEnds    = canaryDesc("requests_total", "Requests of a model with a canary, by the version that was asked and whether it answered in time.", "version", "result")
@@ -174,7 +174,7 @@ func (c *canaries) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, of, v, append([]string{s.Model}, labels...)...)
 		}
 
-		// Without a version that is tried the base has all.
+		// Without a version on trial the base has the whole share.
 		tell(canaryShare, prometheus.GaugeValue, 1-s.Share, s.Base)
 		ends := map[string]CanaryEnds{s.Base: s.BaseEnds}
 		if s.Version != "" {

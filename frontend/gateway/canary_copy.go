@@ -10,28 +10,28 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// copiesMax bounds the calls whose copies are under way in a gateway: a version that hangs must not hold its memory.
+// copiesMax bounds a gateway's calls whose copies are under way: a version that hangs must not hold its memory.
 const copiesMax = 64
 
-// copied is a call that a canary's version gets a copy of, with what the client was answered.
+// copied is a call that is copied to a canary's version, with the answer that the client received.
 type copied struct {
 	canary *canary
-	base   *frontend.Model // the class, of a model with shapes
+	base   *frontend.Model // the model whose answer the client got: of a model with shapes, the class
 	whole  *frontend.Model // the version to ask
 	inputs [][]byte        // by row
-	want   [][]byte        // the outputs, by row
+	want   [][]byte        // the client's outputs, by row
 	bytes  int64           // counted as memory of messages
 }
 
-// copyCall gives the version that is tried a copy of a share of the calls that the base has answered. The caller waits for
-// none of it.
+// copyCall copies a share of the calls that the base answered to the version on trial. The caller does not wait for
+// the copies.
 func (g *Gateway) copyCall(in *inference, calls []frontend.Call) {
 	c := in.canary
 	if c == nil || in.tried || c.rule.Shadow == 0 || !c.shadow.picks(c.rule.Shadow) {
 		return
 	}
 
-	// Both versions may have gone since the call began.
+	// Both versions may have been unloaded since the call began.
 	base := g.client.Model(c.rule.Model, c.rule.Base)
 	if base == nil {
 		return
@@ -41,7 +41,7 @@ func (g *Gateway) copyCall(in *inference, calls []frontend.Call) {
 		return
 	}
 
-	// What is copied outlives the call, so it counts for itself.
+	// The copy outlives the call, so its memory is counted separately.
 	x := &copied{canary: c, base: in.model, whole: v}
 	for i := range calls {
 		x.bytes += int64(len(calls[i].Input.Bytes()) + len(calls[i].Result.Data))
@@ -59,14 +59,14 @@ func (g *Gateway) copyCall(in *inference, calls []frontend.Call) {
 	}()
 }
 
-// awaitCopies waits until no copy is under way, and lets none begin any more.
+// awaitCopies waits until no copy is under way, and prevents new ones.
 func (g *Gateway) awaitCopies() {
 	for range copiesMax {
 		g.copies <- struct{}{}
 	}
 }
 
-// beginCopy takes a place and memory for a call's copies, or tells that there is none.
+// beginCopy takes a slot and memory for a call's copies, or returns false if none is free.
 func (g *Gateway) beginCopy(bytes int64) bool {
 	select {
 	case g.copies <- struct{}{}:
@@ -85,14 +85,14 @@ func (g *Gateway) endCopy(bytes int64) {
 	<-g.copies
 }
 
-// askCopies asks the version for each row, with the lowest priority, and compares what it answers.
+// askCopies sends each row to the version, with the lowest priority, and compares the answers.
 func (g *Gateway) askCopies(x *copied) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stop := context.AfterFunc(g.closingContext, cancel)
 	defer stop()
 
-	// Rows are asked for one after another: nobody waits, and the version's GPUs have others to serve.
+	// Rows run one after another: no client waits, and the version's GPUs serve other requests.
 	to, err := g.classOfCopy(ctx, x)
 	for row := range x.inputs {
 		var same bool
@@ -114,13 +114,13 @@ func (g *Gateway) askCopies(x *copied) {
 	}
 }
 
-// classOfCopy is the version, or of one with shapes its class that the call's inputs belong to.
+// classOfCopy returns the version, or, for a version with shapes, the class of the call's inputs.
 func (g *Gateway) classOfCopy(ctx context.Context, x *copied) (*frontend.Model, error) {
 	if !x.whole.HasShapes() {
 		return x.whole, nil
 	}
 
-	// The class that answered has only the inputs that were given.
+	// The class that answered has only the inputs that the client gave.
 	shapes := make([][]int64, len(x.whole.Inputs))
 	for k := range shapes {
 		i := slices.IndexFunc(x.base.Inputs, func(t model.Tensor) bool { return t.Name == x.whole.Inputs[k].Name })
@@ -131,7 +131,7 @@ func (g *Gateway) classOfCopy(ctx context.Context, x *copied) (*frontend.Model, 
 	return g.client.ShapeClass(ctx, x.whole, shapes)
 }
 
-// askCopy asks for one row and compares the answer with what the client got.
+// askCopy runs one row and compares the answer with the client's.
 func (g *Gateway) askCopy(ctx context.Context, to *frontend.Model, x *copied, row int) (same bool, difference float64, err error) {
 	in, err := g.client.Buffer(len(x.inputs[row]))
 	if err != nil {
@@ -149,15 +149,15 @@ func (g *Gateway) askCopy(ctx context.Context, to *frontend.Model, x *copied, ro
 	return same, difference, nil
 }
 
-// countCopies adds n to the count that it is told.
+// countCopies adds n to the count that which selects.
 func (c *canary) countCopies(n int, which func(*CopyEnds) *uint64) {
 	c.counts.mu.Lock()
 	defer c.counts.mu.Unlock()
 	*which(&c.counts.copies) += uint64(n)
 }
 
-// compareOutputs tells whether two rows of outputs are the same but for tolerance, and by how much numbers differ at most.
-// Texts and rows of different sizes differ by 1 if they differ.
+// compareOutputs reports whether two rows of outputs are equal within tolerance, and the largest difference of their
+// numbers. Texts and rows of different sizes differ by 1 if they differ.
 func compareOutputs(outputs []model.Tensor, want, got []byte, tolerance float64) (same bool, difference float64) {
 	starts, others := make([]int, len(outputs)+1), make([]int, len(outputs)+1)
 	m := &frontend.Model{ModelInfo: model.Info{Outputs: outputs}}
@@ -165,7 +165,7 @@ func compareOutputs(outputs []model.Tensor, want, got []byte, tolerance float64)
 		return false, 1
 	}
 
-	// Texts have no distance: they are the same or they are not.
+	// Texts have no distance: they are equal or not.
 	for k := range outputs {
 		a, b := want[starts[k]:starts[k+1]], got[others[k]:others[k+1]]
 		if outputs[k].Varies() {
@@ -179,13 +179,13 @@ func compareOutputs(outputs []model.Tensor, want, got []byte, tolerance float64)
 	return difference <= tolerance, difference
 }
 
-// differenceOf is the largest difference between elements, relative to the larger one, or absolute where both are below 1. What is
-// no number differs by 1 from what is one.
+// differenceOf returns the largest difference between elements, relative to the larger one, or absolute where both
+// are below 1. A NaN differs from a number by 1.
 func differenceOf(a, b []byte, datatype model.Datatype) (most float64) {
 	size := datatype.Size()
 	for at := 0; at+size <= len(a); at += size {
 		if bytes.Equal(a[at:at+size], b[at:at+size]) {
-			continue // also infinities, which have no difference
+			continue // also equal infinities, which have no difference
 		}
 		x, y := valueOf(a[at:at+size], datatype), valueOf(b[at:at+size], datatype)
 		d := math.Abs(x-y) / max(1, math.Abs(x), math.Abs(y))

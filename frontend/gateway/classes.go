@@ -12,15 +12,15 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// chooseClass finds the shape class that a call's rows belong to, of a model that has classes. The first call of a class
-// waits until it is loaded, which its own time bounds if it names one.
+// chooseClass finds the shape class of a call's rows, for a model with classes. The first call of a class waits until
+// the class is loaded, at most for the call's timeout if it has one.
 func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
 	m := in.model
 	if !m.HasShapes() {
 		return nil
 	}
 
-	// Inputs come in any order; a class is named in the model's.
+	// Clients send inputs in any order; a class is named in the model's order.
 	shapes := make([][]int64, len(m.Inputs))
 	for i := range in.inputs {
 		t := &in.inputs[i]
@@ -35,7 +35,7 @@ func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
 		shapes[k] = row
 	}
 
-	// What a call has used up by waiting for its class is gone for its run.
+	// Subtract the wait for the class from the call's timeout.
 	if in.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, startOf(ctx).Add(in.timeout))
@@ -43,7 +43,7 @@ func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
 	}
 	class, err := g.client.ShapeClass(ctx, m, shapes)
 
-	// A version that was replaced meanwhile leaves calls that named none to the newest.
+	// If the version was replaced meanwhile, a call that named none moves to the newest.
 	if newest := g.client.Model(m.Name, ""); err != nil && in.wanted == "" && newest != nil && newest.Version != m.Version && newest.HasShapes() {
 		class, err = g.client.ShapeClass(ctx, newest, shapes)
 	}
@@ -54,16 +54,17 @@ func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
 	return nil
 }
 
-// rowShape takes the batch dimension off a client's shape, if it has one, and tells whether what is left is the tensor's.
+// rowShape removes the batch dimension from a client's shape, if it has one, and reports whether the rest fits the
+// tensor.
 func rowShape(shape []int64, want *model.Tensor) ([]int64, bool) {
 	if len(shape) == len(want.Shape)+1 {
 		shape = shape[1:]
 	}
-	// A copy that is not nil: nil would stand for an input that is left out.
+	// Return a copy that is not nil: nil means an omitted input.
 	return append([]int64{}, shape...), want.Fits(shape)
 }
 
-// classFault tells why a shape class cannot be had.
+// classFault returns the fault for a shape class that cannot be used.
 func classFault(err error) *fault {
 	var c *frontend.CommandError
 	switch {
@@ -85,7 +86,7 @@ func classFault(err error) *fault {
 	return faultOf(err)
 }
 
-// closeShape finds the size of the one open dimension of an input that came without a shape, by the bytes that it has.
+// closeShape computes the size of the single open dimension of an input without a shape from the number of its bytes.
 func (t *input) closeShape(m *frontend.Model, bytes int) *fault {
 	open := slices.Index(t.shape, model.OpenDim)
 	if open < 0 {

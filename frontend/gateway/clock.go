@@ -9,11 +9,11 @@ import (
 	"downbeat.dev/core/guard"
 )
 
-// A call's clock starts when the first of its bytes is read, so that what the gateway measures and promises is
-// what its caller sees: the message's way in counts, and so do the goroutines that take it in.
+// A call's clock starts when its first byte is read, so that the gateway measures and promises what the caller sees:
+// the time includes the message's transfer and the goroutines that read it.
 
-// startOf is when a call's first byte was read: of a REST call, or of a unary gRPC call's headers. A message of a
-// stream has no such moment, its stream was there before: its clock starts now.
+// startOf returns when a call's first byte was read: of a REST call, or of a unary gRPC call's headers. A message of
+// a stream has no such moment, because its stream existed before: its clock starts now.
 func startOf(ctx context.Context) time.Time {
 	if call := callOf(ctx); call != nil {
 		if !call.began.IsZero() {
@@ -27,8 +27,8 @@ func startOf(ctx context.Context) time.Time {
 	return time.Now()
 }
 
-// awaitNextCall is a REST server's ConnState: a connection whose call has been answered waits for the first byte of
-// the next. A caller that sends it before the answer (pipelining) has its clock started a little later.
+// awaitNextCall is a REST server's ConnState: after its answer, a connection waits for the first byte of the next
+// call. The clock of a caller that sends that byte before the answer (pipelining) starts slightly late.
 func awaitNextCall(c net.Conn, s http.ConnState) {
 	if s == http.StateIdle {
 		guard.ConnectionOf(c.RemoteAddr()).AwaitCall()

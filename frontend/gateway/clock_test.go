@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A REST call's clock starts with its first byte: a body that takes longer than the call's timeout leaves no time
-// for the model. The next call on the connection has a clock of its own, which the pause before does not count.
+// A REST call's clock starts with its first byte: a body that takes longer than the call's timeout leaves no time for
+// the model. The next call on the connection has its own clock, which excludes the pause before it.
 func TestClockStartsWithTheFirstByte(t *testing.T) {
 	c, _ := client(t, compute)
 	g := New(c, Options{})
@@ -61,7 +61,7 @@ func TestClockStartsWithTheFirstByte(t *testing.T) {
 		t.Errorf("a call that was longer on its way than its timeout ends with %d, want 504", status)
 	}
 
-	// With the clock of the call before, this one would have been too late each time.
+	// With the clock of the previous call, this call would have been too late each time.
 	for end := time.Now().Add(time.Minute); ; {
 		time.Sleep(2 * pause)
 		if send(2*pause, 0) == http.StatusOK {

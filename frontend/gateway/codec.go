@@ -25,8 +25,8 @@ func newLeanCodec(g *Gateway) leanCodec { return leanCodec{encoding.GetCodecV2("
 
 func (leanCodec) Name() string { return "proto" }
 
-// otherMax bounds messages that are not inferences: a few names. The generated decoder makes an object of
-// every two bytes of some.
+// otherMax bounds messages other than inferences, which hold a few names. The generated decoder allocates an object
+// for every two bytes of some of them.
 const otherMax = 64 << 10
 
 // Unmarshal implements encoding.CodecV2.
@@ -35,17 +35,17 @@ func (c leanCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		_, brings := v.(*oip.RepositoryModelLoadRequest) // a model's files; BodyMax bounds them
 
-		// gRPC bounds messages by BodyMax, which is made for tensors and far too large for names.
+		// gRPC bounds messages by BodyMax, which is sized for tensors and far too large for names.
 		if n := data.Len(); n > otherMax && !brings {
 			return fmt.Errorf("message of %d bytes: must be at most %d", n, otherMax)
 		}
 		return c.proto.Unmarshal(data, v)
 	}
 
-	// A message of one piece stays where gRPC has read it; pieces are copied together once.
+	// A message in one piece stays in gRPC's buffer; several pieces are copied together once.
 	m.buf = data.MaterializeToBuffer(&c.gateway.memory)
 	if err := m.decodeMessage(m.buf.ReadOnlyData()); err != nil {
-		m.fault = invalidFault("request: %v", err) // of an error from here gRPC would make an internal one
+		m.fault = invalidFault("request: %v", err) // gRPC would turn an error returned here into an internal one
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (c leanCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (c leanCodec) marshalReply(r *inferReply, size int, appendTo func([]byte) []byte) (mem.BufferSlice, error) {
 	defer r.releaseReply()
 
-	// gRPC pools no buffer as small as this, so that Put would never be called.
+	// gRPC pools no buffer this small, so it would never call Put.
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		return mem.BufferSlice{mem.SliceBuffer(appendTo(make([]byte, 0, size)))}, nil
 	}
@@ -78,14 +78,14 @@ func (c leanCodec) marshalReply(r *inferReply, size int, appendTo func([]byte) [
 	b := pool.Get(size)
 	out := appendTo((*b)[:0])
 
-	// What outgrew the buffer would not lie in it, and b is what is sent.
+	// If the reply outgrew the buffer, out lies elsewhere, but gRPC sends b.
 	if len(out) != size {
 		return nil, fmt.Errorf("response of %d bytes was measured as %d", len(out), size)
 	}
 	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
 }
 
-// sentReply is the pool of one reply's buffer: it is listed until the client has taken the reply.
+// sentReply is the pool of one reply's buffer: the reply stays listed until the client has read it.
 type sentReply struct {
 	transfer
 	gateway *Gateway
@@ -95,7 +95,7 @@ type sentReply struct {
 func (p *sentReply) Get(n int) *[]byte {
 	b := p.gateway.memory.Get(n)
 
-	// Without a connection nobody can be hung up on, so nothing needs to be listed.
+	// Without a connection there is nothing to close, so nothing needs to be listed.
 	if p.abort != nil {
 		p.gateway.replies.addTransfer(&p.transfer)
 	}
@@ -108,8 +108,8 @@ func (p *sentReply) Put(b *[]byte) {
 	p.gateway.memory.Put(b)
 }
 
-// eachField calls each for every field of an encoded message; n is the value of a varint or a fixed
-// field, b the bytes of a length-delimited one.
+// eachField calls each for every field of an encoded message. n is the value of a varint or a fixed field, b the
+// bytes of a length-delimited one.
 func eachField(msg []byte, each func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error) error {
 	for len(msg) > 0 {
 		num, typ, k := protowire.ConsumeTag(msg)
@@ -134,7 +134,7 @@ func eachField(msg []byte, each func(num protowire.Number, typ protowire.Type, n
 		case protowire.BytesType:
 			b, k = protowire.ConsumeBytes(msg)
 		default:
-			// Groups are stepped over, as any field that a reader does not know.
+			// Skip groups, like any field that a reader does not know.
 			k = protowire.ConsumeFieldValue(num, typ, msg)
 		}
 
@@ -150,14 +150,14 @@ func eachField(msg []byte, each func(num protowire.Number, typ protowire.Type, n
 	return nil
 }
 
-// parameter is a decoded InferParameter: num tells which of its choices is set.
+// parameter is a decoded InferParameter; num says which of its choices is set.
 type parameter struct {
 	num  protowire.Number
 	n    uint64
 	text []byte // of a string_param; in the call's buffer
 }
 
-// String shows the parameter as JSON would have it.
+// String returns the parameter as JSON text.
 func (p parameter) String() string {
 	// The numbers are those of InferParameter's choices.
 	switch p.num {
@@ -173,7 +173,8 @@ func (p parameter) String() string {
 	return strconv.FormatUint(p.n, 10)
 }
 
-// wholeNumber is the parameter as a whole number. A uint64 above int64 saturates: no limit lies there.
+// wholeNumber returns the parameter as a whole number. A uint64 above the largest int64 saturates: no limit is that
+// large.
 func (p parameter) wholeNumber() (int64, bool) {
 	switch p.num {
 	case 2:
@@ -184,7 +185,7 @@ func (p parameter) wholeNumber() (int64, bool) {
 	return 0, false
 }
 
-// number is the parameter as a number.
+// number returns the parameter as a number.
 func (p parameter) number() (float64, bool) {
 	if p.num == 4 {
 		return math.Float64frombits(p.n), true

@@ -26,8 +26,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(data.Materialize(), v.(proto.Message))
 }
 
-// FuzzInferMessage holds the lean decoder against the generated one: what the latter takes, the
-// former takes too, with the same names, shapes and raw tensors; nothing makes it panic.
+// FuzzInferMessage compares the lean decoder with the generated one: what the generated one accepts, the lean one
+// accepts too, with the same names, shapes and raw tensors; no input makes it panic.
 func FuzzInferMessage(f *testing.F) {
 	add := func(r *oip.ModelInferRequest) {
 		text, err := proto.Marshal(r)
@@ -72,7 +72,7 @@ func FuzzInferMessage(f *testing.F) {
 	})
 }
 
-// FuzzRESTBody gives any body, with any header length, to the REST parser and the checks behind it.
+// FuzzRESTBody passes any body, with any header length, to the REST parser and the checks after it.
 func FuzzRESTBody(f *testing.F) {
 	f.Add([]byte(sumBody), 0)
 	f.Add([]byte(`{"inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}]}12345678`), 94)

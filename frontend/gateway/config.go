@@ -11,12 +11,12 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// modelConfig is a model's configuration in force: what its config.pbtxt says, completed by what serving it has
-// settled. Fields that only other backends than ours have are left out.
+// modelConfig returns a model's configuration in force: its config.pbtxt, completed with the values that serving the
+// model has determined. Fields that apply only to Triton's other backends are left out.
 func modelConfig(m *frontend.Model) *oip.ModelConfig {
 	c := new(oip.ModelConfig)
 	if err := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(m.Config), c); err != nil {
-		c = new(oip.ModelConfig) // the repository reads more than prototext; what follows is true nonetheless
+		c = new(oip.ModelConfig) // the repository reads more than prototext; the fields set below hold nonetheless
 	}
 
 	c.Name, c.Platform, c.MaxBatchSize = m.Name, m.Platform, 0
@@ -30,12 +30,12 @@ func modelConfig(m *frontend.Model) *oip.ModelConfig {
 		c.VersionPolicy = &oip.ModelVersionPolicy{PolicyChoice: &oip.ModelVersionPolicy_Latest_{Latest: &oip.ModelVersionPolicy_Latest{NumVersions: 1}}}
 	}
 
-	// The scheduler always batches; clients ask the configuration whether it does.
+	// The scheduler always batches, and clients read that from the configuration.
 	if c.SchedulingChoice == nil && c.MaxBatchSize > 1 && m.Sequence == nil {
 		c.SchedulingChoice = &oip.ModelConfig_DynamicBatching{DynamicBatching: new(oip.ModelDynamicBatching)}
 	}
 
-	// What the file leaves out is in force nonetheless.
+	// Defaults of absent fields are in force too.
 	if m.Sequence != nil {
 		of := c.GetSequenceBatching()
 		if of == nil {
@@ -50,17 +50,17 @@ func modelConfig(m *frontend.Model) *oip.ModelConfig {
 	return c
 }
 
-// backendNames are Triton's names of what runs a platform.
+// backendNames maps platforms to Triton's names of their backends.
 var backendNames = map[string]string{"onnxruntime_onnx": "onnxruntime", "emulated": "emulated"}
 
-// configInputs describes a model's inputs, with what the file says of them besides.
+// configInputs describes a model's inputs, with the further fields of the file.
 func configInputs(file []*oip.ModelInput, m *frontend.Model) []*oip.ModelInput {
 	said := map[string]*oip.ModelInput{}
 	for _, in := range file {
 		said[in.Name] = in
 	}
 
-	// Names, datatypes and shapes are those that were loaded; the file only adds to them.
+	// Names, datatypes and shapes are those of the loaded model; the file only adds fields.
 	all := make([]*oip.ModelInput, len(m.Inputs))
 	for i, t := range m.Inputs {
 		if all[i] = said[t.Name]; all[i] == nil {
@@ -91,13 +91,13 @@ func configOutputs(file []*oip.ModelOutput, ts []model.Tensor) []*oip.ModelOutpu
 	return all
 }
 
-// dataType is a datatype's number in the protocol, 0 if it has none.
+// dataType returns a datatype's number in the protocol, 0 if it has none.
 func dataType(t model.Datatype) oip.DataType {
 	// The protocol's numbers follow the order of our list, from 1 on.
 	return oip.DataType(1 + slices.Index(model.Datatypes(), t))
 }
 
-// imageFormat guesses an image tensor's layout from where its one or three channels are.
+// imageFormat guesses an image tensor's layout from the position of its one or three channels.
 func imageFormat(t model.Tensor) oip.ModelInput_Format {
 	channels := func(d int64) bool { return d == 1 || d == 3 }
 	switch {

@@ -7,7 +7,8 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// TestDatatypesHaveTheProtocolsNumbers: config.pbtxt's names are TYPE_ and the datatype's, but for BYTES.
+// TestDatatypesHaveTheProtocolsNumbers: config.pbtxt's names are TYPE_ followed by the datatype's name, except for
+// BYTES.
 func TestDatatypesHaveTheProtocolsNumbers(t *testing.T) {
 	for _, d := range model.Datatypes() {
 		want := "TYPE_" + string(d)

@@ -21,9 +21,9 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// The conformance tests go through the pages of the Open Inference Protocol and of Triton's extensions, a
-// test per page and a line per point that clients rely on. "make conformance" runs them and those of cmd/downbeat,
-// which serve real models.
+// The conformance tests follow the pages of the Open Inference Protocol and of Triton's extensions, with a test per
+// page and a line per point that clients rely on. "make conformance" runs them and those of cmd/downbeat, which serve
+// real models.
 
 // TestConformanceMetadata: the pages on server and model metadata.
 func TestConformanceMetadata(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConformanceMetadata(t *testing.T) {
 		t.Errorf("server metadata: %s", text)
 	}
 
-	// A model with max_batch_size 0 has no batch dimension to tell of.
+	// A model with max_batch_size 0 shows no batch dimension.
 	_, _, text = call(t, "GET", server.URL+"/v2/models/whole", nil)
 	if !strings.Contains(string(text), `"shape":[2,3]`) || !strings.Contains(string(text), `"shape":[6]`) {
 		t.Errorf("model metadata: %s", text)
@@ -45,7 +45,7 @@ func TestConformanceMetadata(t *testing.T) {
 	}
 }
 
-// TestConformanceModelConfiguration: the model configuration extension answers with what config.pbtxt says.
+// TestConformanceModelConfiguration: the model configuration extension answers with the fields of config.pbtxt.
 func TestConformanceModelConfiguration(t *testing.T) {
 	server, _ := rest(t, Options{})
 	var c map[string]any
@@ -95,7 +95,7 @@ func TestConformanceInference(t *testing.T) {
 		}
 	}
 
-	// What was dropped by load is worth another try; what never had the time is not.
+	// A retry may help a request dropped because of load, but not one that never had enough time.
 	for budget, want := range map[string]string{"0": "1", "1000": ""} {
 		body := strings.Replace(with(`"timeout":`+budget), "[1,2]}", "[-1,2]}", 1)
 		code, h, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(body))
@@ -105,8 +105,8 @@ func TestConformanceInference(t *testing.T) {
 	}
 }
 
-// TestPrioritiesOfTheProtocol: 1 is the highest priority, whose requests are kept longest; 0 leaves it open, and levels
-// beyond 255 are the lowest.
+// TestPrioritiesOfTheProtocol: 1 is the highest priority, whose requests are kept longest; 0 means the default, and
+// levels beyond 255 are the lowest.
 func TestPrioritiesOfTheProtocol(t *testing.T) {
 	for level, want := range map[int64]uint8{0: 0, 1: 255, 2: 254, 255: 1, 256: 1, 1 << 32: 1, math.MaxInt64: 1} {
 		in := new(inference)
@@ -115,7 +115,7 @@ func TestPrioritiesOfTheProtocol(t *testing.T) {
 		}
 	}
 
-	// Over both protocols a number of more than 32 bits is taken.
+	// Both protocols accept a number of more than 32 bits.
 	server, _ := rest(t, Options{})
 	code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(`{"parameters":{"priority":4294967296},`+sumBody[1:]))
 	if code != http.StatusOK {
@@ -153,7 +153,7 @@ func TestConformanceBinaryData(t *testing.T) {
 		t.Errorf("one BYTES element: %d %s %q", code, head, data)
 	}
 
-	// A client that accepts packed answers takes plain ones.
+	// A client that accepts compressed answers also takes plain ones.
 	_, h, text := call(t, "POST", server.URL+"/v2/models/whole/infer", strings.NewReader(string(in)), headerLength, "0", "Accept-Encoding", "gzip, deflate")
 	if h.Get("Content-Encoding") != "" || !strings.HasSuffix(string(text), string(in)) {
 		t.Errorf("an answer to a client that accepts gzip: %v %q", h, text)
@@ -167,7 +167,7 @@ func TestConformanceBinaryData(t *testing.T) {
 	}
 }
 
-// TestConformanceClassification: "value:index", and the label where there is one.
+// TestConformanceClassification: "value:index", and the label if there is one.
 func TestConformanceClassification(t *testing.T) {
 	server, _ := rest(t, Options{})
 	body := `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[2,3,2,2],"data":[1,9,3,7,0,0,0,0,0,0,0,0,9,8,7,6,0,0,0,0,0,0,0,0]}],"outputs":[{"name":"scores","parameters":{"classification":3}}]}`
@@ -177,7 +177,7 @@ func TestConformanceClassification(t *testing.T) {
 	}
 }
 
-// TestConformanceStatistics: every field of the statistics extension is there, with times by batch size.
+// TestConformanceStatistics: every field of the statistics extension is present, with times by batch size.
 func TestConformanceStatistics(t *testing.T) {
 	_, url := wholeGateway(t, map[string]string{"car": emulated("0.1", "1", "1500", "8")}, 1)
 	load(t, url, "car", 100, 200*time.Millisecond)
@@ -198,8 +198,8 @@ func TestConformanceStatistics(t *testing.T) {
 		} `json:"model_stats"`
 	}
 
-	// An execution is counted when its batch is sent, its time when the backend has reported it, which may be
-	// after its last answer.
+	// An execution counts when its batch is sent, its time when the backend reports it, which may be after its last
+	// answer.
 	var all statistics
 	var text []byte
 	until(t, func() bool {
@@ -227,8 +227,8 @@ func TestConformanceStatistics(t *testing.T) {
 		t.Errorf("memory_usage or response_stats is missing: %s", text)
 	}
 
-	// A batch of b takes the emulated GPU b·0.1 ms + 1 ms. It may be measured shorter, on a loaded host
-	// much: its end is awaited, its start is noted late. What is left tells ns from any larger unit.
+	// A batch of b takes b·0.1 ms + 1 ms on the emulated GPU. On a loaded host it may measure much shorter, because
+	// its start is recorded late. The remaining time still distinguishes ns from any larger unit.
 	for _, b := range s.Batches {
 		if b.Compute.Count == nil || b.Compute.NS == nil || b.Input.NS == nil || b.Output.NS == nil {
 			t.Fatalf("batch_stats of size %d lack a field: %s", b.Size, text)
@@ -253,8 +253,8 @@ func TestConformanceRepositoryIndex(t *testing.T) {
 	}
 }
 
-// TestConformanceFailedModels: a model that a backend cannot serve is in the index with its reason, not ready, and unready
-// makes the gateway only under strict readiness.
+// TestConformanceFailedModels: a model that a backend cannot serve is in the index, not ready, with its reason; it
+// makes the gateway unready only under strict readiness.
 func TestConformanceFailedModels(t *testing.T) {
 	models := []model.Info{testModels[0], {ID: 9, Name: "broken", Version: "2", Reason: "config.pbtxt:3:1: no such thing"}}
 	for _, strict := range []bool{false, true} {
@@ -292,13 +292,13 @@ func TestConformanceFailedModels(t *testing.T) {
 	}
 }
 
-// TestConformanceGRPC: what of the gRPC service is not the same code as REST.
+// TestConformanceGRPC: the parts of the gRPC service that do not share REST's code.
 func TestConformanceGRPC(t *testing.T) {
 	conn, _ := rpc(t, Options{})
 	c := oip.NewGRPCInferenceServiceClient(conn)
 	ctx := context.Background()
 
-	// Requests may come packed as gzip or as deflate, again and again over one connection.
+	// Requests may be compressed as gzip or deflate, repeatedly over one connection.
 	for range 3 {
 		r, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(3, 4)), grpc.UseCompressor("deflate"))
 		if err != nil || string(r.RawOutputContents[0]) != string(floats(4, 6)) {
@@ -326,7 +326,7 @@ func TestConformanceGRPC(t *testing.T) {
 		t.Errorf("log settings: %v %v", logs, err)
 	}
 
-	// The one answer to a request of a stream is the last.
+	// The only answer to a request of a stream is marked final.
 	stream, err := c.ModelStreamInfer(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func TestConformanceGRPC(t *testing.T) {
 	_ = stream.CloseSend()
 }
 
-// TestConfigurationShowsSequences: sequence_batching is there as the file has it, with the idle time that is in force.
+// TestConfigurationShowsSequences: sequence_batching has the file's values, with the idle time in force.
 func TestConfigurationShowsSequences(t *testing.T) {
 	m := &frontend.Model{ModelInfo: frontend.ModelInfo{Name: "counter", BatchMax: 8, Sequence: &model.Sequence{Idle: int64(time.Second)}}}
 	m.Config = `sequence_batching { oldest { max_candidate_sequences: 4 }
@@ -359,7 +359,7 @@ func TestConfigurationShowsSequences(t *testing.T) {
 		t.Errorf("states %v, want out of 3 elements that begins with a file", state)
 	}
 
-	// A configuration that was read by other means says at least that there are sequences.
+	// A configuration read by other means at least says that there are sequences.
 	if m.Config = ""; modelConfig(m).GetSequenceBatching().GetMaxSequenceIdleMicroseconds() != 1e6 {
 		t.Errorf("%v, want sequence_batching", modelConfig(m))
 	}

@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// contentsField names the field of InferTensorContents that holds a datatype's elements.
+// contentsField returns the field of InferTensorContents that holds a datatype's elements.
 func contentsField(datatype model.Datatype) (protowire.Number, string) {
 	// The numbers are those of InferTensorContents, which has one field for several widths.
 	switch datatype {
@@ -30,7 +30,7 @@ func contentsField(datatype model.Datatype) (protowire.Number, string) {
 	return 0, ""
 }
 
-// typedContents brings an encoded InferTensorContents to raw elements.
+// typedContents converts an encoded InferTensorContents to raw elements.
 func typedContents(t *input, msg []byte) ([]byte, *fault) {
 	want, field := contentsField(t.datatype)
 	if want == 0 {
@@ -40,7 +40,7 @@ func typedContents(t *input, msg []byte) ([]byte, *fault) {
 	var raw []byte
 	var fail *fault
 
-	// A repeated field comes packed, one by one, or mixed: each part is appended as it comes.
+	// A repeated field may be packed, unpacked or mixed: append each part in order.
 	err := eachField(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
 		switch {
 		case fail != nil:
@@ -62,7 +62,7 @@ func typedContents(t *input, msg []byte) ([]byte, *fault) {
 	return raw, fail
 }
 
-// appendPacked appends a packed field's elements. Floats are already in their raw form.
+// appendPacked appends a packed field's elements. Floats already have their raw form.
 func appendPacked(raw, b []byte, t *input) ([]byte, *fault) {
 	if t.datatype == model.FP32 || t.datatype == model.FP64 {
 		return append(raw, b...), nil
@@ -84,7 +84,7 @@ func appendPacked(raw, b []byte, t *input) ([]byte, *fault) {
 func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 	switch t.datatype {
 	case model.FP32:
-		// A float that is not packed is a fixed field, whose bits n has.
+		// An unpacked float is a fixed field, and n holds its bits.
 		return le.AppendUint32(raw, uint32(n)), nil
 	case model.FP64, model.Uint64:
 		return le.AppendUint64(raw, n), nil
@@ -92,7 +92,7 @@ func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 		return raw, invalidFault("input %q: contents: bytes_contents holds a number", t.name)
 	}
 
-	// The protocol's fields are wider than the datatypes: a value that would be cut is refused.
+	// The protocol's fields are wider than the datatypes: refuse a value that would be truncated.
 	out, ok := appendInteger(raw, int64(n), t.datatype)
 	if !ok {
 		return raw, invalidFault("input %q: contents: %d is not a value of %s", t.name, int64(n), t.datatype)
@@ -100,17 +100,17 @@ func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 	return out, nil
 }
 
-// inferReply is a ModelInferResponse: what a call was and its outputs, always raw. The message that
-// it answers belongs to it.
+// inferReply is a ModelInferResponse: the call's identity and its outputs, always raw. It owns the message that it
+// answers.
 type inferReply struct {
 	*inferMessage
 	answer answer
-	call   *rpcCall // nil: not of a gRPC connection
+	call   *rpcCall // nil: the call has no gRPC connection
 }
 
 // releaseReply ends the reply and the message.
 func (r *inferReply) releaseReply() {
-	// The answer's results lie in the message: they are released before it is cleared.
+	// The answer's results lie in the message, so release them before the message is cleared.
 	r.answer.releaseOutputs()
 	r.inferMessage.releaseMessage()
 }
@@ -118,7 +118,7 @@ func (r *inferReply) releaseReply() {
 const tagBytes = 1 // every field number of the response is below 16
 
 func stringSize(s string) int {
-	// proto3 leaves empty strings out; appendString does the same.
+	// proto3 omits empty strings, and so does appendString.
 	if s == "" {
 		return 0
 	}
@@ -149,12 +149,12 @@ func (r *inferReply) outputSize(i int) int {
 	return n
 }
 
-// measure returns the bytes that append will append.
+// measure returns the number of bytes that append will append.
 func (r *inferReply) measure() int {
 	in := &r.inference
 	n := stringSize(in.model.Name) + stringSize(in.model.Version) + stringSize(in.id)
 
-	// The variant's parameters are few bytes and rare: encoding them is the simplest measure.
+	// The variant's parameters are few bytes and rare, so encoding them is the simplest way to measure them.
 	if v := r.answer.variant(in); v != nil {
 		n += len(appendVariantProto(nil, v))
 	}
@@ -176,7 +176,7 @@ func (r *inferReply) append(b []byte) []byte {
 	}
 
 	for i, o := range in.outputs {
-		// A message's length stands before it, so that each output is measured first.
+		// A message's length precedes it, so measure each output first.
 		b = protowire.AppendTag(b, 5, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(r.outputSize(i)))
 		shape, datatype := in.shapeOf(i)
@@ -200,11 +200,11 @@ func (r *inferReply) append(b []byte) []byte {
 	return b
 }
 
-// streamReply is a ModelStreamInferResponse with a response in it. Every request of a stream has one answer,
-// which is its last: clients of models that may have more wait for this word.
+// streamReply is a ModelStreamInferResponse that holds a response. Every request of a stream gets exactly one answer,
+// marked as the final one: clients of models that may send more wait for that mark.
 type streamReply struct{ *inferReply }
 
-// finalResponse is ModelInferResponse's parameter triton_final_response, true, encoded.
+// finalResponse is the encoded parameter triton_final_response, true, of ModelInferResponse.
 var finalResponse = func() []byte {
 	isTrue := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
 	entry := appendString(nil, 1, "triton_final_response")
@@ -220,6 +220,6 @@ func (r streamReply) append(b []byte) []byte {
 	b = protowire.AppendTag(b, 2, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(r.responseSize()))
 
-	// The last parameter follows the response's own fields: protobuf takes fields in any order.
+	// The parameter may follow the response's own fields: protobuf accepts fields in any order.
 	return append(r.inferReply.append(b), finalResponse...)
 }

@@ -16,30 +16,30 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// The load and unload calls of the model repository extension. Whether they are allowed is the backends' to say: it goes
-// with their mode of model control.
+// This file has the load and unload calls of the model repository extension. Backends decide whether the calls are
+// allowed, by their mode of model control.
 
-// loadMax is how long a client may wait for a model to be loaded or unloaded; the backends go on after it.
+// loadMax is how long a client may wait for a load or unload; the backends continue after it.
 const loadMax = 10 * time.Minute
 
-// filePrefix is before the name of a file in the parameters of a load.
+// filePrefix precedes a file's name in the parameters of a load.
 const filePrefix = "file:"
 
-// loadModel has a model loaded. overrides are what takes the place of its files.
+// loadModel loads a model. The override replaces its files.
 func (g *Gateway) loadModel(ctx context.Context, name string, o frontend.Override) *fault {
 	ctx, cancel := context.WithTimeout(ctx, loadMax)
 	defer cancel()
 	return commandFault("load", name, g.client.LoadModel(ctx, name, o))
 }
 
-// unloadModel has a model unloaded.
+// unloadModel unloads a model.
 func (g *Gateway) unloadModel(ctx context.Context, name string) *fault {
 	ctx, cancel := context.WithTimeout(ctx, loadMax)
 	defer cancel()
 	return commandFault("unload", name, g.client.UnloadModel(ctx, name))
 }
 
-// commandFault tells what the end of a command means to a client. Triton's clients compare how the text begins.
+// commandFault returns the fault for a failed command. Triton's clients compare the beginning of its text.
 func commandFault(op, name string, err error) *fault {
 	if err == nil {
 		return nil
@@ -48,7 +48,7 @@ func commandFault(op, name string, err error) *fault {
 	begin := "failed to " + op + " " + singleQuoted(name) + ", "
 	var c *frontend.CommandError
 
-	// Without an answer of the backends the call's own end says why.
+	// Without an answer from the backends, the reason is how the call itself ended.
 	switch {
 	case errors.As(err, &c):
 	case errors.Is(err, context.DeadlineExceeded):
@@ -59,7 +59,7 @@ func commandFault(op, name string, err error) *fault {
 		return faultOf(err)
 	}
 
-	// With one, the code says whose mistake it was. The backend's text may begin as ours does.
+	// With an answer, the code tells whose error it was. The backend's text may already begin with the same words.
 	text := strings.TrimPrefix(c.Text, fmt.Sprintf("failed to %s %q: ", op, name))
 	switch c.Code {
 	case frontend.CommandUnknown:
@@ -72,13 +72,13 @@ func commandFault(op, name string, err error) *fault {
 	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "model_control", begin+text)
 }
 
-// isControl tells whether a path loads, unloads or rolls back models, which operators may.
+// isControl reports whether a path loads, unloads or rolls back models, which only operators may do.
 func isControl(path string) bool {
 	last := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.HasPrefix(path, "/v2/repository/") && (last == "load" || last == "unload" || last == "rollback")
 }
 
-// controlRoutes registers the calls; a repository may be named, as Triton's clients may, and does not matter.
+// controlRoutes registers the calls. A path may name a repository, as Triton's clients do; the name is ignored.
 func (g *Gateway) controlRoutes(mux *http.ServeMux) {
 	for _, path := range []string{"/v2/repository/models/{model}", "/v2/repository/{repository}/models/{model}"} {
 		mux.HandleFunc("POST "+path+"/load", g.restLoad)
@@ -92,14 +92,14 @@ func (g *Gateway) restLoad(w http.ResponseWriter, r *http.Request) {
 	f := g.controlBody(w, r, func(s *jsonScanner, key string) *fault {
 		switch path, isFile := strings.CutPrefix(key, filePrefix); {
 		case key == "config":
-			// The value is a JSON object written as a string within the JSON body.
+			// The value is a JSON object, encoded as a string in the JSON body.
 			text, err := configText([]byte(s.readString()))
 			if s.err == nil && err != nil {
 				return invalidFault("parameter config: %v", err)
 			}
 			o.Config = text
 		case isFile:
-			// JSON has no bytes: files come as base64.
+			// JSON has no bytes: files are base64.
 			content, err := base64.StdEncoding.DecodeString(s.readString())
 			if s.err == nil && err != nil {
 				return invalidFault("parameter %.40s: want base64: %v", key, err)
@@ -132,7 +132,7 @@ func (g *Gateway) restUnload(w http.ResponseWriter, r *http.Request) {
 	writeControl(w, f)
 }
 
-// restRollBack puts the weights of an earlier version of a model that learns in force again.
+// restRollBack restores the weights of an earlier version of a model that learns.
 func (g *Gateway) restRollBack(w http.ResponseWriter, r *http.Request) {
 	version, name := "", r.PathValue("model")
 	f := g.controlBody(w, r, func(s *jsonScanner, key string) *fault {
@@ -146,7 +146,7 @@ func (g *Gateway) restRollBack(w http.ResponseWriter, r *http.Request) {
 		f = invalidFault("parameter version: %.20q: want the number of an earlier version", version)
 	}
 
-	// The answer comes when the version is loaded, as for a load.
+	// As with a load, the answer is sent once the version is loaded.
 	if f == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), loadMax)
 		defer cancel()
@@ -155,7 +155,7 @@ func (g *Gateway) restRollBack(w http.ResponseWriter, r *http.Request) {
 	writeControl(w, f)
 }
 
-// writeControl answers as Triton does, with no body where it was done.
+// writeControl answers as Triton does: without a body on success.
 func writeControl(w http.ResponseWriter, f *fault) {
 	if f != nil {
 		writeFault(w, f)
@@ -164,7 +164,7 @@ func writeControl(w http.ResponseWriter, f *fault) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// controlBody reads the parameters in the body of a call; none need be there.
+// controlBody reads the parameters in a call's body; all are optional.
 func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter func(s *jsonScanner, key string) *fault) *fault {
 	body := scratches.Get().(*scratch)
 	defer body.putBack()
@@ -175,7 +175,7 @@ func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter 
 		return f
 	}
 
-	// Loading may take longer than the server's write timeout, which began with the header.
+	// A load may take longer than the server's write timeout, which starts at the header.
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(loadMax + answerTimeout)); err != nil {
 		return faultOf(err)
 	}
@@ -200,7 +200,7 @@ func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter 
 func (s *grpcServer) RepositoryModelLoad(ctx context.Context, r *oip.RepositoryModelLoadRequest) (*oip.RepositoryModelLoadResponse, error) {
 	var o frontend.Override
 
-	// Which member of the parameter is set says what it is.
+	// The member of the parameter that is set determines its type.
 	for key, v := range r.Parameters {
 		path, isFile := strings.CutPrefix(key, filePrefix)
 		switch v := v.GetParameterChoice().(type) {

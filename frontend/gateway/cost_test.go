@@ -13,11 +13,11 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// costFixed is what a message may take beside memcost.PerByte for each of its bytes: tensorsMax tensors of two bytes each
-// with their arrays as they grow. A packed body counts as unpacked (decision 0055).
+// costFixed is the memory that a message may take besides memcost.PerByte for each of its bytes: tensorsMax tensors
+// of two bytes each, with their arrays as they grow. A compressed body counts decompressed (decision 0055).
 const costFixed = 128 << 10
 
-// costModels are the models that messages are checked against.
+// costModels are the models against which messages are checked.
 func costModels() []*frontend.Model {
 	models := make([]*frontend.Model, len(testModels))
 	for i, info := range testModels {
@@ -122,10 +122,11 @@ func FuzzGenerateCost(f *testing.F) {
 	})
 }
 
-// configCostFixed is what configValuesMax values of two bytes may take, as it is for config.pbtxt's fields.
+// configCostFixed is the memory that configValuesMax values of two bytes may take, the same as for config.pbtxt's
+// fields.
 const configCostFixed = 2 << 20
 
-// FuzzConfigurationInJSONCost: no configuration that comes with a call takes more memory than its bytes allow.
+// FuzzConfigurationInJSONCost: no configuration in a call takes more memory than its bytes allow.
 func FuzzConfigurationInJSONCost(f *testing.F) {
 	f.Add([]byte(`{"input":[{"name":"x","data_type":"TYPE_FP32","dims":["16"]}],"parameters":{"a":{"string_value":"b"}}}`))
 	for _, element := range []string{`1,`, `"",`, `true,`, `{},`, `"1",`, `"\u0000",`} {

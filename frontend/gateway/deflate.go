@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// deflate is gRPC's "deflate" encoding: zlib's format (RFC 1950), as HTTP calls it, too. grpc-go brings only gzip,
-// and Triton's clients offer both.
+// deflate is gRPC's "deflate" encoding: the zlib format (RFC 1950), which HTTP also calls deflate. grpc-go has only
+// gzip, and Triton's clients offer both.
 type deflate struct{ writers, readers sync.Pool }
 
 func init() { encoding.RegisterCompressor(new(deflate)) }
@@ -17,9 +17,9 @@ func init() { encoding.RegisterCompressor(new(deflate)) }
 // Name is the encoding's name on the wire.
 func (*deflate) Name() string { return "deflate" }
 
-// Compress returns a writer whose Close ends the message and gives the writer back.
+// Compress returns a writer whose Close ends the message and returns the writer to the pool.
 func (d *deflate) Compress(w io.Writer) (io.WriteCloser, error) {
-	// A zlib writer takes hundreds of KiB to make: they are used again.
+	// A zlib writer allocates hundreds of KiB, so writers are pooled.
 	z, _ := d.writers.Get().(*zlib.Writer)
 	if z == nil {
 		z = zlib.NewWriter(w)
@@ -41,11 +41,11 @@ func (w *deflateWriter) Close() error {
 	return err
 }
 
-// Decompress returns a reader whose Close gives it back. grpc bounds what is read from it.
+// Decompress returns a reader whose Close puts it back into the pool. grpc bounds the bytes that it reads.
 func (d *deflate) Decompress(r io.Reader) (io.Reader, error) {
 	if z, _ := d.readers.Get().(io.ReadCloser); z != nil {
 		if err := z.(zlib.Resetter).Reset(r, nil); err != nil {
-			// A message with a bad header leaves the reader as good as before.
+			// A bad header leaves the reader usable.
 			d.readers.Put(z)
 			return nil, err
 		}
@@ -63,9 +63,9 @@ type deflateReader struct {
 	of *deflate
 }
 
-// Close gives the reader back; grpc calls it once, when it has the message or gives up.
+// Close returns the reader to the pool; grpc calls it once, when it has the message or gives up.
 func (r *deflateReader) Close() error {
-	// The reader goes to another call: this one must not touch it again.
+	// Another call may now use the reader, so drop the reference to it.
 	z := r.ReadCloser
 	r.ReadCloser = nil
 	if z == nil {

@@ -8,41 +8,41 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// elsewhere follows a model's requests that come by other frontends, where the scheduler runs in this process: they are what the
-// scheduler counts beyond what this gateway counts.
+// elsewhere tracks a model's requests from other frontends, where the scheduler runs in this process. Their number is
+// the scheduler's count minus this gateway's.
 type elsewhere struct {
 	begun    bool
 	served   beyond
 	outcomes [model.ReasonCount]beyond
 }
 
-// beyond follows two counters, of which one counts all and the other a part of it.
+// beyond tracks two counters: one counts all requests, the other this gateway's share of them.
 type beyond struct {
 	all, own uint64
-	ahead    int64 // at most 0: the own counter has had news first
+	ahead    int64 // at most 0: requests that only the own counter has counted so far
 }
 
-// othersSince returns by how many the other part has grown.
+// othersSince returns the increase of the other frontends' share.
 func (b *beyond) othersSince(all, own uint64) int {
 	more, ours := int64(all-b.all), int64(own-b.own)
 	if all < b.all {
-		more = int64(all) // the scheduler had forgotten the model, and counts anew
+		more = int64(all) // the scheduler forgot the model and counts from 0 again
 	}
 	b.all, b.own = all, own
 
-	// What was counted here since the last look need not have been counted there yet. Older differences are none: of some
-	// requests that end here the scheduler never hears.
+	// The scheduler may not yet have counted requests that ended here since the last look. Older differences do not
+	// count: the scheduler never learns of some requests that end here.
 	n := more - ours + b.ahead
 	b.ahead = max(min(n, 0), -ours)
 	return int(max(n, 0))
 }
 
-// elsewhereEvery is how far counts of other frontends' requests are apart at least. It is much longer than a request's end takes to be
-// known to all.
+// elsewhereEvery is the shortest interval between counts of other frontends' requests. It is much longer than the
+// time until every counter has a request's end.
 const elsewhereEvery = 250 * time.Millisecond
 
-// countElsewhere brings the models' numbers of requests from other frontends up to date. It is called about once a second, and more
-// often while the page is looked at.
+// countElsewhere updates the models' counts of requests from other frontends. It is called about once a second, and
+// more often while the page is open.
 func (g *Gateway) countElsewhere(now time.Time) {
 	s := g.process.Scheduler()
 	if s == nil {
@@ -52,14 +52,15 @@ func (g *Gateway) countElsewhere(now time.Time) {
 	g.looking.Lock()
 	defer g.looking.Unlock()
 
-	// Whoever looks at the page again and again counts no more often.
+	// Frequent page loads do not count more often.
 	since := now.Sub(g.looked)
 	if since < elsewhereEvery {
 		return
 	}
 	g.looked = now
 
-	// The scheduler's counters are read first, so that what ends in between is the gateway's own before it is everybody's.
+	// Read the scheduler's counters first, so that a request that ends in between is in the gateway's count before it
+	// is in the total.
 	stats, at := s.Fresh().Models, map[modelKey]int{}
 	for i := range stats {
 		at[modelKey{stats[i].Name, stats[i].Version}] = i
@@ -76,7 +77,7 @@ func (g *Gateway) countElsewhere(now time.Time) {
 		own := mm.sums
 		mm.mu.Unlock()
 
-		// Whether an output was late is known to its frontend alone.
+		// Only the frontend knows whether an output was late.
 		x := &mm.elsewhere
 		mm.addOthers(now, since, x.served.othersSince(stats[i].Served, own.successes), "")
 		for why, n := range stats[i].Outcomes {
@@ -86,18 +87,18 @@ func (g *Gateway) countElsewhere(now time.Time) {
 	}
 }
 
-// addOthers counts n requests that other frontends have had since a while ago. What was before the first look is history.
+// addOthers counts n requests from other frontends since the last look. Requests before the first look are ignored.
 func (mm *modelMetrics) addOthers(now time.Time, since time.Duration, n int, reason string) {
 	if n == 0 || !mm.elsewhere.begun {
 		return
 	}
 
-	// Most models have none, and a series takes some 100 KiB.
+	// Most models have no such requests, and a series takes some 100 KiB.
 	if mm.others.Load() == nil {
 		mm.others.Store(new(series))
 	}
 
-	// The while may reach into the second before, which gets its share: looks do not keep to whole seconds.
+	// The interval may reach into the previous second, which gets its share: looks are not aligned to whole seconds.
 	whole := now.Truncate(time.Second)
 	late := n
 	if part := now.Sub(whole); part < since {
@@ -111,7 +112,7 @@ func (mm *modelMetrics) addOthers(now time.Time, since time.Duration, n int, rea
 	}
 }
 
-// countOutcome counts a failure that the scheduler may have counted as well.
+// countOutcome counts a failure that the scheduler may also have counted.
 func (s *sums) countOutcome(err error, rows int) {
 	if o := new(frontend.OutcomeError); errors.As(err, &o) && o.Reason < model.ReasonCount {
 		s.outcomes[o.Reason] += uint64(rows)

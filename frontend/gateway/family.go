@@ -9,16 +9,16 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Who asks for a family is told in the response's parameters which model answered. Of a call of several rows it is the
-// one that answered least accurately.
+// The response's parameters tell a caller of a family which model answered: for a call of several rows, the least
+// accurate one.
 
-// variant returns the result that says which variant answered a call for a family; nil for a call for a model.
+// variant returns the result that names the variant which answered a call for a family; nil for a call for a model.
 func (a *answer) variant(in *inference) *frontend.Result {
 	if !in.model.IsFamily() || len(a.calls) == 0 {
 		return nil
 	}
 
-	// Rows of one call may have been answered by different variants.
+	// Different variants may have answered the rows of one call.
 	least := &a.calls[0].Result
 	for i := range a.calls {
 		if r := &a.calls[i].Result; r.Accuracy < least.Accuracy {
@@ -28,7 +28,7 @@ func (a *answer) variant(in *inference) *frontend.Result {
 	return least
 }
 
-// appendVariantJSON writes the response's parameters.
+// appendVariantJSON appends the response's parameters as JSON.
 func appendVariantJSON(b []byte, r *frontend.Result) []byte {
 	b = append(b, `,"parameters":{"variant":`...)
 	b = appendQuoted(b, []byte(r.Model))
@@ -39,7 +39,7 @@ func appendVariantJSON(b []byte, r *frontend.Result) []byte {
 	return append(b, '}')
 }
 
-// appendVariantProto writes the same as entries of ModelInferResponse.parameters.
+// appendVariantProto appends the same parameters as entries of ModelInferResponse.parameters.
 func appendVariantProto(b []byte, r *frontend.Result) []byte {
 	b = appendParameter(b, "variant", appendString(nil, 3, r.Model))
 	b = appendParameter(b, "variant_version", appendString(nil, 3, r.Version))
@@ -52,7 +52,7 @@ func appendParameter(b []byte, name string, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, 4, protowire.BytesType), entry)
 }
 
-// takeFloor takes the request parameter accuracy_floor.
+// takeFloor sets the accuracy floor from the request parameter accuracy_floor.
 func (in *inference) takeFloor(floor float64) *fault {
 	if !(floor >= 0 && floor <= 1) {
 		return invalidFault("parameter accuracy_floor: %v: must be from 0 to 1", floor)

@@ -46,7 +46,7 @@ func serveFamily(t *testing.T) *Gateway {
 	return New(s.Client, Options{Process: watched(t, s)})
 }
 
-// TestExplainOverREST: the gateway tells what the scheduler says of a family.
+// TestExplainOverREST: the gateway returns the scheduler's explanation of a family.
 func TestExplainOverREST(t *testing.T) {
 	g := serveFamily(t)
 	s := httptest.NewServer(g.rest.Handler)
@@ -66,8 +66,8 @@ func TestExplainOverREST(t *testing.T) {
 	}
 }
 
-// TestFamilyOverREST: the answer for a family names the variant, its version and its accuracy; a floor that nobody
-// reaches is refused with the best there is.
+// TestFamilyOverREST: a family's answer names the variant, its version and its accuracy; a floor that no variant
+// reaches is refused with the best available accuracy.
 func TestFamilyOverREST(t *testing.T) {
 	g := serveFamily(t)
 	s := httptest.NewServer(g.rest.Handler)
@@ -107,7 +107,7 @@ func TestFamilyOverREST(t *testing.T) {
 	}
 }
 
-// TestFamilyOverGRPC: the same.
+// TestFamilyOverGRPC: the same over gRPC.
 func TestFamilyOverGRPC(t *testing.T) {
 	conn := connectTo(t, serveFamily(t))
 	c := oip.NewGRPCInferenceServiceClient(conn)

@@ -15,16 +15,16 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// fault is an answer other than the one asked for, as both protocols tell it.
+// fault is an error answer, in the form of both protocols.
 type fault struct {
 	http   int
 	code   codes.Code
-	reason string // how metrics label it: a model.Reason, or invalid_argument, not_found …
+	reason string // its label in metrics: a model.Reason, or invalid_argument, not_found …
 	text   string
 
-	counted bool          // the requests behind it are in the metrics
-	budget  time.Duration // of the request that ended so
-	retry   bool          // the same call may succeed in a while, although its status does not say so
+	counted bool          // the metrics already count its requests
+	budget  time.Duration // the budget of the request that failed
+	retry   bool          // the same call may succeed later, although its status does not say so
 }
 
 func (f *fault) Error() string { return f.text }
@@ -32,7 +32,7 @@ func (f *fault) Error() string { return f.text }
 // GRPCStatus makes a fault usable where grpc expects a status.
 func (f *fault) GRPCStatus() *status.Status { return status.New(f.code, f.text) }
 
-// httpCanceled is what the log of a client that went away shows; nobody reads the answer.
+// httpCanceled is the status in the log for a client that disconnected; no one reads the answer.
 const httpCanceled = 499
 
 func refusalFault(status int, code codes.Code, reason, text string) *fault {
@@ -51,12 +51,12 @@ func tooLarge(format string, args ...any) *fault {
 	return refusalFault(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "too_large", fmt.Sprintf(format, args...))
 }
 
-// faultOf tells what the end of a request means to a client.
+// faultOf returns the fault for a request's error.
 func faultOf(err error) *fault {
 	var f *fault
 	var o *frontend.OutcomeError
 
-	// What has been told as a fault stays one; the library's errors get theirs here.
+	// An error that already is a fault stays as it is; the library's errors are mapped here.
 	switch {
 	case err == nil:
 		return nil
@@ -91,7 +91,7 @@ func outcomeFault(o *frontend.OutcomeError) *fault {
 	case model.NoBackend, model.BackendLost:
 		f.http, f.code = http.StatusServiceUnavailable, codes.Unavailable
 	case model.Canceled:
-		// A call is canceled by its caller's own deadline, too.
+		// A caller's own deadline also cancels a call.
 		f.http, f.code = httpCanceled, codes.Canceled
 		if errors.Is(o.Cause, context.DeadlineExceeded) {
 			f.http, f.code = http.StatusGatewayTimeout, codes.DeadlineExceeded

@@ -25,42 +25,44 @@ import (
 	"downbeat.dev/frontend/gateway/page"
 )
 
-// Options say how a gateway serves.
+// Options configure a gateway.
 type Options struct {
-	Name    string // of the server, as metadata reports it; "downbeat" when empty
-	Version string // of the server, as metadata reports it
+	Name    string // the server's name in metadata; "downbeat" when empty
+	Version string // the server's version in metadata
 	Token   string // callers must send it as "Authorization: Bearer TOKEN"; empty: anyone may call
-	// Clients, if set, are who may call the API, by tokens of their own; Token then opens only what operators need: metrics,
-	// the page and the log's settings.
+	// Clients, if set, are the clients that may call the API, each with its own token; Token then opens only the
+	// operators' paths: metrics, the page and the log's settings.
 	Clients *clients.Set
-	// Restricted, if set, asks callers of some classes of endpoints for a header.
+	// Restricted, if set, requires a header for some classes of endpoints.
 	Restricted *Restrictions
 	TLS        *tls.Config // of both listeners; nil: plain
-	// Access gets a line for every inference call: model, request id, trace, rows, time and outcome. Nil: none is written.
+	// Access receives a line for every inference call: model, request id, trace, rows, time and outcome. Nil: no
+	// access log.
 	Access *slog.Logger
-	// Tracer gets a span for every inference call, and one for each stage of it. Nil: none is made.
+	// Tracer receives a span for every inference call, and one for each stage of it. Nil: no spans.
 	Tracer trace.Tracer
-	// TraceRate, if set, is what the trace settings extension changes; else it is refused.
+	// TraceRate, if set, is the rate that the trace settings extension changes; nil refuses changes.
 	TraceRate spans.Rate
-	// LogLevels, if set, are what the log settings extension changes; else it is refused.
+	// LogLevels, if set, are the levels that the log settings extension changes; nil refuses changes.
 	LogLevels *levels.Levels
-	// StrictReadiness makes the gateway unready while a model of some backend cannot be served.
+	// StrictReadiness makes the gateway unready while some backend cannot serve one of its models.
 	StrictReadiness bool
-	// ClientMemory lets clients of this host register shared memory objects of the gateway's user and keep tensors in them.
+	// ClientMemory lets clients of this host register shared memory objects of the gateway's user and keep tensors in
+	// them.
 	ClientMemory bool
-	// DeviceMemory, if set, opens device memory that clients of this host register under ClientMemory. It stays the caller's, to
-	// be closed after the gateway.
+	// DeviceMemory, if set, opens device memory that clients of this host register under ClientMemory. The caller
+	// closes it after the gateway.
 	DeviceMemory DeviceMemory
-	BodyMax      int64 // bytes of a request or a response; when 0, 64 MiB or half of MemoryMax, whichever is less
-	// MemoryMax bounds the bytes of all requests and responses under way; 0: a quarter of what the process may use, by
-	// GOMEMLIMIT, its cgroup or the host's memory.
+	BodyMax      int64 // largest request or response in bytes; 0: 64 MiB or half of MemoryMax, whichever is less
+	// MemoryMax bounds the bytes of all requests and responses under way. 0: a quarter of the memory that GOMEMLIMIT,
+	// the cgroup or the host allows the process.
 	MemoryMax int64
-	// Process, if set, is what the process tells of itself: the gateway adds what it knows, and serves it among its own
-	// routes. A scheduler that it has lets statistics and page show batches and GPUs. Nil: the gateway makes one.
+	// Process, if set, is the process's own status: the gateway adds its part and serves it with its own routes. If
+	// it has a scheduler, statistics and page show batches and GPUs. Nil: the gateway creates one.
 	Process *observe.Process
 	// Applications, if set, are served beside the client's models.
 	Applications Applications
-	// TritonMetrics shows metrics under Triton's names, too.
+	// TritonMetrics also exports metrics under Triton's names.
 	TritonMetrics bool
 	Logger        *slog.Logger
 }
@@ -78,28 +80,28 @@ type Gateway struct {
 	memory  memory       // of all messages under way
 	regions regions      // of clients' shared memory
 	looking sync.Mutex   // held while countElsewhere runs; guards looked and the models' elsewhere
-	looked  time.Time    // when countElsewhere counted last
-	leaving atomic.Bool  // not ready any more, still serving
+	looked  time.Time    // when countElsewhere last counted
+	leaving atomic.Bool  // no longer ready, still serving
 	late    atomic.Int64 // REST calls since leaving
 
 	canaries       canaries
-	copies         chan struct{}   // has a place for each call whose copies are under way
+	copies         chan struct{}   // has a slot for each call whose copies are under way
 	closingContext context.Context // ends when closing is closed
 	endContext     context.CancelFunc
 
 	health      healthState
 	traces      *spans.Settings
 	connections *guard.Connections
-	arrivals    transfers // gRPC messages that are being read
+	arrivals    transfers // gRPC messages being read
 	waiting     transfers // streams of inferences that wait for their next message
-	replies     transfers // gRPC replies that have not been taken yet
+	replies     transfers // gRPC replies that the client has not read yet
 	times       times
 }
 
-// times bound what a message's way may take.
+// times bounds the transfer of a message and of its answer.
 type times struct{ body, answer time.Duration }
 
-// Timeouts of REST connections. A request's own deadline is its business, not these.
+// Timeouts of REST connections. They are independent of a request's own deadline.
 const (
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 60 * time.Second
@@ -108,7 +110,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// New returns a gateway over a client, which stays the caller's to close, after the gateway.
+// New returns a gateway over a client. The caller closes the client, after the gateway.
 func New(client *frontend.Client, o Options) *Gateway {
 	if o.MemoryMax <= 0 {
 		o.MemoryMax = processMemory() / memoryShare
@@ -132,7 +134,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g.copies = make(chan struct{}, copiesMax)
 	g.closingContext, g.endContext = context.WithCancel(context.Background())
 
-	// gRPC's buffers cannot be refused: beyond the bound the oldest arrival is ended instead.
+	// gRPC's buffers cannot be refused: above the bound, the oldest arriving message is aborted instead.
 	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
 	g.regions.off, g.regions.devices = !o.ClientMemory, o.DeviceMemory
 	g.health.strict = o.StrictReadiness
@@ -143,11 +145,11 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g.describeProcess()
 	page.Routes(mux, g.pageData)
 
-	// Tokens come before restrictions, and who is refused still learns that the gateway leaves.
+	// Tokens are checked before restrictions. A refused caller still learns that the gateway is leaving.
 	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(o.Restricted.restrictRoutes(mux, g.routeCalls(mux)))), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ConnContext: guard.WithConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 
-	// gRPC's TLS belongs to its server; REST's is put on the listener by Serve.
+	// gRPC's TLS belongs to its server; Serve wraps REST's listener in TLS.
 	options := []grpc.ServerOption{}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
@@ -160,7 +162,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 var connectionLimits = guard.Limits{All: 16_384, PerAddress: 8_192, Strangers: 2_048, StrangersPerAddress: 512,
 	StrangerBytes: 64 << 10, StrangerBytesPerMS: 1}
 
-// describeProcess has the process tell of the gateway, too.
+// describeProcess adds the gateway's part to the process's status.
 func (g *Gateway) describeProcess() {
 	g.process.Register(g.metrics.collectors()...)
 	g.process.Register(&g.canaries)
@@ -176,20 +178,20 @@ func (g *Gateway) describeProcess() {
 	}
 }
 
-// Serve serves REST and gRPC on the listeners, either of which may be nil, until ctx ends or one of
-// them fails. It closes both.
+// Serve serves REST and gRPC on the listeners, either of which may be nil, until ctx ends or one of them fails. It
+// closes both.
 func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
-	// One place for each server, so that neither waits to tell its end.
+	// One slot for each server, so that neither blocks when it reports its end.
 	ended := make(chan error, 2)
 	running := 0
 
-	// Whatever is started here has ended when Serve returns.
+	// Every goroutine started here has ended when Serve returns.
 	swept := make(chan struct{})
 	go func() { g.sweepTransfers(sweepEvery); close(swept) }()
 	defer func() { <-swept }()
 
 	if g.o.Clients != nil {
-		// Tokens stay current while calls are drained, which is after ctx has ended.
+		// Tokens stay current while calls drain, which happens after ctx ends.
 		watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 		watched := make(chan struct{})
 		go func() { g.o.Clients.Watch(watching, clients.WatchEvery); close(watched) }()
@@ -197,7 +199,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	}
 
 	if rest != nil {
-		// The bound lies below TLS: a connection counts from before its handshake.
+		// The bound lies below TLS, so a connection counts before its handshake.
 		rest = g.connections.Bound(rest)
 		if g.o.TLS != nil {
 			rest = tls.NewListener(rest, g.o.TLS)
@@ -212,7 +214,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 		go func() { ended <- g.grpc.Serve(rpc) }()
 	}
 
-	// Either server's failure ends both.
+	// If either server fails, both end.
 	var err error
 	if running > 0 {
 		select {
@@ -237,20 +239,20 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// How long a gateway that closes lets what is under way end; and how long it waits before, ready no
-// more but serving, until no call has come for a while.
+// The time that a closing gateway gives calls under way to end, and the bounds of the wait before it, in which the
+// gateway is unready but serves until no call has arrived for a while.
 const (
 	drain      = 2 * time.Second
 	leaveMax   = time.Second
 	leaveQuiet = 100 * time.Millisecond
 )
 
-// leaveSlowly waits until callers have taken notice: balancers see that the gateway is not ready, and a
-// connection ends with its next answer, where closing it would race with the next call.
+// leaveSlowly waits until callers have noticed: balancers see that the gateway is not ready, and each connection
+// closes with its next answer, because an earlier close would race with the next call.
 func (g *Gateway) leaveSlowly() {
 	g.leaving.Store(true)
 	for end, before := time.Now().Add(leaveMax), int64(-1); time.Now().Before(end); {
-		// An interval without a call: balancers have noticed.
+		// An interval without a call shows that balancers have noticed.
 		now := g.late.Load()
 		if now == before {
 			return
@@ -260,7 +262,7 @@ func (g *Gateway) leaveSlowly() {
 	}
 }
 
-// tellParting tells the callers of a gateway that leaves to connect elsewhere.
+// tellParting tells the callers of a leaving gateway to connect elsewhere.
 func (g *Gateway) tellParting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.leaving.Load() {
@@ -274,11 +276,11 @@ func (g *Gateway) tellParting(next http.Handler) http.Handler {
 
 // stopServing refuses new calls and lets those under way end.
 func (g *Gateway) stopServing() {
-	// Calls under way still use their regions, so these go last.
+	// Calls under way still use their regions, so close the regions last.
 	defer g.regions.unregisterRegion(formCUDA, "")
 	defer g.regions.unregisterRegion(formSystem, "")
 
-	// Watches of health would last as long as their clients like: this ends them.
+	// Health watches last as long as their clients want: this ends them.
 	close(g.closing)
 	defer g.awaitCopies()
 	g.endContext()
@@ -286,7 +288,7 @@ func (g *Gateway) stopServing() {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 
-	// gRPC's graceful stop has no limit of its own: drain bounds it below.
+	// gRPC's graceful stop has no time limit; drain bounds it below.
 	stopped := make(chan struct{})
 	go func() {
 		g.grpc.GracefulStop()

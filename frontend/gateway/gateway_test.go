@@ -58,7 +58,7 @@ version_policy { specific { versions: [ 1 ] } }
 parameters { key: "slo_ms" value { string_value: "600000" } }
 instance_group [ { kind: KIND_CPU count: 2 } ]`
 
-// compute is the backend of testModels. A first number of -1 … -9 is answered with that reason.
+// compute is the backend of testModels. It answers a first number of -1 … -9 with the reason of that number.
 func compute(s wire.Submit, in []byte) ([]byte, model.Reason) {
 	f := func(i int) float32 { return math.Float32frombits(le.Uint32(in[4*i:])) }
 	var out []byte
@@ -144,10 +144,10 @@ func TestREST(t *testing.T) {
 	for _, c := range []struct {
 		name, method, path, body string
 		code                     int
-		want                     string // contained in the answer
+		want                     string // a part of the answer
 	}{
 		{"live", "GET", "/v2/health/live", "", 200, `{"live":true}`},
-		{"ready", "GET", "/v2/health/ready", "", 503, `{"ready":false}`}, // idle is not
+		{"ready", "GET", "/v2/health/ready", "", 503, `{"ready":false}`}, // idle is not ready
 		{"server", "GET", "/v2", "", 200, `"version":"v9"`},
 		{"server with a slash", "GET", "/v2/", "", 200, `"binary_tensor_data"`},
 		{"model", "GET", "/v2/models/sum", "", 200, `"inputs":[{"name":"a","datatype":"FP32","shape":[-1,2]},{"name":"b"`},
@@ -180,8 +180,7 @@ func TestREST(t *testing.T) {
 	}
 }
 
-// TestRESTRefuses checks that every bad input gets one error that names field, value and what is
-// allowed.
+// TestRESTRefuses checks that every bad input gets one error that names the field, its value and what is allowed.
 func TestRESTRefuses(t *testing.T) {
 	server, s := rest(t, Options{BodyMax: 4096})
 	in := func(a string) string {
@@ -272,7 +271,7 @@ func TestRESTBinary(t *testing.T) {
 	if want := `"name":"sum","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}`; !strings.Contains(string(text[:n]), want) || !bytes.Equal(text[n:], raw(4, 6)) {
 		t.Errorf("%s + %x", text[:n], text[n:])
 	}
-	// All outputs by the request's parameter, from a packed body.
+	// The request's parameter selects binary for all outputs; the body is compressed.
 	head = `{"parameters":{"binary_data_output":true},` + head[1:strings.Index(head, `,"outputs"`)] + `}`
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -301,7 +300,7 @@ func TestRESTTimeoutAndDisconnect(t *testing.T) {
 	within := 300 * time.Millisecond
 	var code int
 	var text []byte
-	for ; len(s.Waiting()) == 0 && within < time.Minute; within *= 4 { // a busy host may take it all before the request is submitted
+	for ; len(s.Waiting()) == 0 && within < time.Minute; within *= 4 { // a busy host may use it up before submission
 		body := fmt.Sprintf(`{"parameters":{"timeout":%d,"priority":1},`, within.Microseconds()) + sumBody[1:]
 		code, _, text = call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(body))
 	}
@@ -341,7 +340,7 @@ func TestRESTSlowBody(t *testing.T) {
 	g := New(c, Options{})
 	defer g.grpc.Stop()
 	server := httptest.NewUnstartedServer(g.rest.Handler)
-	server.Config.ReadTimeout = 2 * time.Second // within which the header arrives
+	server.Config.ReadTimeout = 2 * time.Second // the header must arrive within it
 	server.Start()
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -356,7 +355,7 @@ func TestRESTSlowBody(t *testing.T) {
 	}
 }
 
-// TestRESTIdleBodies: senders that promise bodies and send none keep nobody out.
+// TestRESTIdleBodies: senders that declare bodies and send none do not keep others out.
 func TestRESTIdleBodies(t *testing.T) {
 	c, _ := client(t, compute)
 	g := New(c, Options{})
@@ -379,7 +378,7 @@ func TestRESTIdleBodies(t *testing.T) {
 	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
-	g.memory.used.Add(g.memory.max) // as if they had sent
+	g.memory.used.Add(g.memory.max) // as if they had sent it
 	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 429 || !bytes.Contains(text, []byte("messages under way")) {
 		t.Errorf("%d %s", code, text)
 	}
@@ -442,7 +441,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsOfForgottenModels: what the scheduler has forgotten is counted no more once another model is.
+// TestMetricsOfForgottenModels: models that the scheduler has forgotten lose their metrics once another model is
+// counted.
 func TestMetricsOfForgottenModels(t *testing.T) {
 	server, s := rest(t, Options{})
 	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody))

@@ -9,8 +9,9 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// The generate extension: one row of a model as a plain JSON object, with a key for each input, and one for each output in
-// the answer. Every model here answers a request once, so that generate_stream is a stream of one event.
+// The generate extension takes one row of a model as a plain JSON object with a key for each input, and answers with
+// one that has a key for each output. Every model answers a request once, so generate_stream is a stream of one
+// event.
 
 // generateRoutes registers the extension's calls below a model's path.
 func (g *Gateway) generateRoutes(mux *http.ServeMux, path string) {
@@ -18,8 +19,8 @@ func (g *Gateway) generateRoutes(mux *http.ServeMux, path string) {
 	mux.HandleFunc("POST "+path+"/generate_stream", g.callsOf(&callForm{"generate", (*inference).parseGenerate, (*Gateway).writeEvent}))
 }
 
-// parseGenerate reads the object: keys that name inputs are their data, the id is the request's, and parameters may hold
-// inputs, too, beside timeout and priority. Other keys belong to other models and mean nothing to this one.
+// parseGenerate reads the object. Keys that name inputs hold their data, id is the request's id, and parameters may
+// hold inputs besides timeout and priority. Other keys are ignored: they are meant for other models.
 func (in *inference) parseGenerate(_ *http.Request, text []byte) *fault {
 	s := &jsonScanner{text: text}
 	s.eachMember(func(key string) {
@@ -61,7 +62,7 @@ func (in *inference) hasInput(name string) bool {
 	return slices.ContainsFunc(in.model.Inputs, func(t model.Tensor) bool { return t.Name == name })
 }
 
-// parseGenerated takes a value, one element or an array of all of a row's, as an input.
+// parseGenerated reads a value as an input: one element, or an array of all elements of a row.
 func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	if len(in.inputs) >= tensorsMax {
 		return invalidFault("inputs: more than %d tensors", tensorsMax)
@@ -70,13 +71,13 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	data := s.skipAny()
 	s.nonFinite = false
 	if s.err != nil {
-		return nil // the caller tells
+		return nil // the caller reports it
 	}
 
 	k := slices.IndexFunc(in.model.Inputs, func(t model.Tensor) bool { return t.Name == name })
 	want := &in.model.Inputs[k]
 	t := input{name: want.Name, datatype: want.Datatype, shape: want.Shape}
-	// The parser of tensors wants an array.
+	// The parser of tensors requires an array.
 	if data[0] != '[' { // a single element
 		data = append(append([]byte{'['}, data...), ']')
 	}
@@ -104,8 +105,8 @@ func (g *Gateway) writeEvent(to http.ResponseWriter, in *inference, a answer) {
 	g.writeObject(to, in, a, true)
 }
 
-// writeObject writes the outputs by name, one element as a value and more as an array. In a stream the object is an
-// event of it.
+// writeObject writes the outputs by name: a single element as a value, several as an array. In a stream the object is
+// an event.
 func (g *Gateway) writeObject(to http.ResponseWriter, in *inference, a answer, stream bool) {
 	buffer := scratches.Get().(*scratch)
 	defer buffer.putBack()
@@ -131,7 +132,7 @@ func (g *Gateway) writeObject(to http.ResponseWriter, in *inference, a answer, s
 		w.text = append(w.text, ',')
 		w.text = append(appendQuoted(w.text, []byte(o.name)), ':')
 
-		// One element is written as a value of its own, as generate's clients read it.
+		// Write a single element as a plain value, as generate's clients expect.
 		if t := &in.model.Outputs[o.index]; t.RowElements() == 1 {
 			w.text, _ = appendElements(w.text, a.raw[i], datatype, math.MaxInt)
 		} else {

@@ -19,14 +19,14 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// grpcServer answers the gRPC service. ModelInfer and ModelStreamInfer bypass the generated code's
-// message types: see leanCodec.
+// grpcServer implements the gRPC service. ModelInfer and ModelStreamInfer bypass the generated message types; see
+// leanCodec.
 type grpcServer struct {
 	oip.UnimplementedGRPCInferenceServiceServer
 	g *Gateway
 }
 
-// newGRPC makes the server with its services registered.
+// newGRPC creates the server and registers its services.
 func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 	options = append(options, grpc.ForceServerCodecV2(newLeanCodec(g)), grpc.MaxRecvMsgSize(int(g.o.BodyMax)),
 		grpc.MaxSendMsgSize(int(g.o.BodyMax)), grpc.MaxConcurrentStreams(streamsMax), grpc.ConnectionTimeout(headerTimeout),
@@ -37,7 +37,7 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 
 	s := grpc.NewServer(options...)
 
-	// The generated handler decodes into generated messages, which copy tensors: ours takes its place.
+	// The generated handler decodes into generated messages, which copy tensors, so modelInfer replaces it.
 	desc := oip.GRPCInferenceService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
 	for i := range desc.Methods {
@@ -53,22 +53,22 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 	return s
 }
 
-// streamGoroutines serve streams and keep their grown stacks from call to call; more calls at a time start
-// their own.
+// streamGoroutines serve streams and keep their grown stacks between calls; calls beyond them start their own
+// goroutines.
 const streamGoroutines = 64
 
 // streamsMax bounds the calls under way on one connection.
 const streamsMax = 1_000
 
-// A gRPC connection without calls is told to end after grpcIdle; one that says nothing is asked after
-// pingAfter whether its client lives, and closed if no answer comes within pingTimeout.
+// A gRPC connection without calls is closed after grpcIdle. A silent connection is pinged after pingAfter and closed
+// if no answer arrives within pingTimeout.
 const (
 	grpcIdle    = 5 * time.Minute
 	pingAfter   = 30 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// modelInfer is the ModelInfer method over our own messages.
+// modelInfer is the ModelInfer method with inferMessage and inferReply as its messages.
 func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	g := srv.(*grpcServer).g
 	m := messages.Get().(*inferMessage)
@@ -86,7 +86,7 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 	return r, nil
 }
 
-// grpcInfer checks and runs one call. The message is released with the reply; if there is none, here.
+// grpcInfer checks and runs one call. The reply releases the message; without a reply, grpcInfer does.
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
 	if g.o.Tracer != nil {
 		ctx, m.inference.span = spans.Begin(ctx, g.o.Tracer, g.o.TraceRate, startOf(ctx), headersOf(ctx))
@@ -97,7 +97,7 @@ func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, 
 	m.inference.endSpan(m.name, f)
 	g.logCall(ctx, "grpc", m.name, &m.inference, headersOf(ctx).Get("traceparent"), f)
 
-	// A fault's text is its own: nothing points into the message any more.
+	// A fault's text is a copy, so nothing points into the message now.
 	if f != nil {
 		g.metrics.countFault(m.name, f)
 		m.releaseMessage()
@@ -149,7 +149,7 @@ func (s *grpcServer) ServerReady(context.Context, *oip.ServerReadyRequest) (*oip
 	return &oip.ServerReadyResponse{Ready: s.g.isReady()}, nil
 }
 
-// ModelReady answers false for a model that is not there, as Triton does.
+// ModelReady answers false for an unknown model, as Triton does.
 func (s *grpcServer) ModelReady(ctx context.Context, r *oip.ModelReadyRequest) (*oip.ModelReadyResponse, error) {
 	c := clientOf(ctx)
 	if f := clientFault(c, c.CheckModel(r.Name)); f != nil {
@@ -180,7 +180,7 @@ func tensorMetadata(m *frontend.Model, ts []model.Tensor) []*oip.ModelMetadataRe
 	return all
 }
 
-// health is grpc.health.v1: serving while the gateway is ready.
+// health implements grpc.health.v1: serving while the gateway is ready.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	g *Gateway
@@ -191,7 +191,7 @@ func (h *health) statusOf(service string) (*healthpb.HealthCheckResponse, error)
 		return nil, status.Errorf(codes.NotFound, "service %q: must be empty or %q", service, oip.GRPCInferenceService_ServiceDesc.ServiceName)
 	}
 
-	// The service's status is that of its readiness, as the protocol defines it.
+	// The named service has the status of the whole server, as the protocol defines it.
 	r := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
 	if h.g.isReady() {
 		r.Status = healthpb.HealthCheckResponse_SERVING
@@ -203,16 +203,16 @@ func (h *health) Check(_ context.Context, r *healthpb.HealthCheckRequest) (*heal
 	return h.statusOf(r.Service)
 }
 
-// Watch looks every half second and sends what changed.
+// Watch checks every half second and sends changes.
 func (h *health) Watch(r *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
-	// Nothing tells of changes in readiness, so that it must be looked at.
+	// Nothing signals a change of readiness, so poll it.
 	t := time.NewTicker(500 * time.Millisecond)
 	defer t.Stop()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		now, err := h.statusOf(r.Service)
 		if err != nil {
-			// grpc.health.v1 wants a status for an unknown service here, and an error from Check only.
+			// For an unknown service grpc.health.v1 requires a status here; only Check returns an error.
 			now = &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}
 		}
 

@@ -180,7 +180,7 @@ func TestGRPCRefuses(t *testing.T) {
 	if err := conn.Invoke(context.Background(), oip.GRPCInferenceService_ModelInfer_FullMethodName, rawMessage(id), new(oip.ModelInferResponse), grpc.ForceCodecV2(rawCodec{})); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "must be UTF-8") {
 		t.Errorf("id: %v", err)
 	}
-	// Bytes that are no message.
+	// Bytes that are not a message.
 	out := new(oip.ModelInferResponse)
 	err = conn.Invoke(context.Background(), oip.GRPCInferenceService_ModelInfer_FullMethodName, rawMessage("\x0a\xff"), out, grpc.ForceCodecV2(rawCodec{}))
 	if status.Code(err) != codes.InvalidArgument && status.Code(err) != codes.Internal {
@@ -196,7 +196,7 @@ func TestGRPCDeadlineAndCancel(t *testing.T) {
 	}
 	s.Hold()
 	within := 300 * time.Millisecond
-	for ; len(s.Waiting()) == 0 && within < time.Minute; within *= 4 { // a busy host may take it all before the request is submitted
+	for ; len(s.Waiting()) == 0 && within < time.Minute; within *= 4 { // a busy host may use it up before submission
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		if _, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(1, 2))); status.Code(err) != codes.DeadlineExceeded {
 			t.Error(err)
@@ -323,7 +323,7 @@ func TestGRPCToken(t *testing.T) {
 	}
 }
 
-// TestReflection is a client that knows nothing but what the server's reflection tells.
+// TestReflection is a client that knows only what the server's reflection returns.
 func TestReflection(t *testing.T) {
 	conn, _ := rpc(t, Options{})
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(context.Background())
@@ -360,7 +360,7 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-// TestPublishedNumbers holds the messages against the field numbers that KServe and Triton publish.
+// TestPublishedNumbers compares the messages with the field numbers that KServe and Triton publish.
 func TestPublishedNumbers(t *testing.T) {
 	published := map[string]string{
 		"ModelReadyRequest":                            "name=1 version=2",

@@ -13,7 +13,8 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// One model of two has no backend: the protocol's readiness says so, and the balancer's probe keeps the gateway. It needs no token.
+// One model of two has no backend: by the protocol the gateway is not ready, but the balancer's probe succeeds. The
+// probe needs no token.
 func TestProbeWantsOneModel(t *testing.T) {
 	one := model.Info{ID: 1, Name: "there", Version: "1", SLO: int64(time.Second), BatchMax: 1, Ready: true, Platform: "test",
 		Inputs: []model.Tensor{tensor("x", "UINT8", 1)}, Outputs: []model.Tensor{tensor("y", "UINT8", 1)}}
@@ -51,13 +52,13 @@ func TestProbeWantsOneModel(t *testing.T) {
 	}
 }
 
-// Health is looked at so often and no more, however often it is asked for.
+// Health is computed at most once per interval, however often it is requested.
 func TestHealthIsKeptForAWhile(t *testing.T) {
 	c, _ := client(t, compute)
 	var h healthState
 	now := time.Now()
 	h.lookAt(c, now)
-	h.allReady = !h.allReady // only a look can set it right
+	h.allReady = !h.allReady // only a new check can correct it
 	wrong := h.allReady
 	if got, _ := h.lookAt(c, now.Add(healthEvery-1)); got != wrong {
 		t.Error("looked again within the time")

@@ -6,8 +6,8 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// parseRequest reads an inference request object, with the binary tensors that follow it. What it keeps
-// points into text and tail.
+// parseRequest reads an inference request object and the binary tensors after it. The parsed request points into text
+// and tail.
 func (in *inference) parseRequest(text, tail []byte) *fault {
 	s := &jsonScanner{text: text}
 	s.eachMember(func(key string) {
@@ -32,8 +32,8 @@ func (in *inference) parseRequest(text, tail []byte) *fault {
 	return f
 }
 
-// takeRaw reads a raw binary request: no JSON, the body is one row of the model's only input, and every
-// output is answered as binary. The body of a BYTES input is its one element, without a length in front.
+// takeRaw reads a raw binary request: without JSON, the body is one row of the model's only input, and the answer has
+// every output as binary. The body of a BYTES input is its one element, without a length prefix.
 func (in *inference) takeRaw(body []byte) *fault {
 	want := in.model.Inputs
 	if len(want) != 1 {
@@ -91,7 +91,7 @@ func (in *inference) parseParameters(s *jsonScanner) *fault {
 	return fail
 }
 
-// parseInput reads one input; its data is parsed once the datatype is known.
+// parseInput reads one input and returns its data, which is parsed once the datatype is known.
 func (in *inference) parseInput(s *jsonScanner, tail []byte) []byte {
 	if len(in.inputs) >= tensorsMax {
 		s.refuse(invalidFault("inputs: more than %d tensors", tensorsMax))
@@ -136,7 +136,7 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte) []byte {
 		return tail
 	}
 
-	// Binary data lies behind the JSON in the order of the inputs: each takes its part of what is left.
+	// Binary data follows the JSON in the order of the inputs: each input takes its part of the rest.
 	switch {
 	case size >= 0 && data != nil:
 		s.refuse(invalidFault("input %q: has data and binary_data_size: give one", t.name))
@@ -168,7 +168,7 @@ func (in *inference) parseData(t *input, data []byte) *fault {
 		return f
 	}
 
-	// Eight bytes more: an element that goes over the limit is noticed when it is there.
+	// Eight bytes more than the limit: an element that exceeds it is noticed after it was appended.
 	s := &jsonScanner{text: data, nonFinite: true}
 	t.raw, t.given = s.tensorData(make([]byte, 0, limit+8), t.datatype, limit, 0), true
 	if s.err != nil {
@@ -177,10 +177,10 @@ func (in *inference) parseData(t *input, data []byte) *fault {
 	return nil
 }
 
-// hintSlack lets data that is a little too long be parsed, so that the error can say by how much.
+// hintSlack lets slightly too long data be parsed, so that the error can say by how much it is too long.
 const hintSlack = 1024
 
-// sizeHint is the bytes of a tensor by its shape; 0 where the shape does not tell.
+// sizeHint returns the bytes of a tensor by its shape; 0 if the shape does not determine them.
 func sizeHint(t *input) int {
 	size := t.datatype.Size()
 	if size == 0 {
@@ -196,14 +196,14 @@ func sizeHint(t *input) int {
 	return size
 }
 
-// readShape reads a shape into the memory that the call's shapes share.
+// readShape reads a shape into the memory shared by the call's shapes.
 func (in *inference) readShape(s *jsonScanner) []int64 {
 	all := in.room.dims
 	first := len(all)
 	s.eachElement(func() {
 		n := s.readInteger()
 
-		// A zero takes two bytes of JSON and eight of memory: the count is bounded while it grows.
+		// A zero takes two bytes of JSON and eight of memory, so bound the count while it grows.
 		if len(all)-first >= dimsMax {
 			s.failAt("shape: more than %d dimensions", dimsMax)
 			return
@@ -214,7 +214,7 @@ func (in *inference) readShape(s *jsonScanner) []int64 {
 		all = append(all, n)
 	})
 
-	// Where all outgrew its memory, earlier shapes stay where they were.
+	// If the array was reallocated, earlier shapes stay in the old memory.
 	in.room.dims = all
 	return all[first:len(all):len(all)]
 }
@@ -253,7 +253,7 @@ func (in *inference) parseOutput(s *jsonScanner) *fault {
 		}
 	})
 
-	// Its error names the output, and the name may be the last member.
+	// The error names the output, and the name may be the last member.
 	if f := o.setClasses(classes); fail == nil {
 		fail = f
 	}

@@ -14,16 +14,15 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// inferMessage is a ModelInferRequest as it came: its strings and tensors point into buf until
-// release.
+// inferMessage is a ModelInferRequest as received: its strings and tensors point into buf until release.
 type inferMessage struct {
 	inference
 	name, version string
 	raws          [][]byte // raw_input_contents
 	contents      [][]byte // InferTensorContents of each input, encoded; nil: none
-	fault         *fault   // a parameter that cannot be right
+	fault         *fault   // of an invalid parameter
 	buf           mem.Buffer
-	reply         inferReply // of this message
+	reply         inferReply // to this message
 }
 
 var messages = sync.Pool{New: func() any {
@@ -32,27 +31,27 @@ var messages = sync.Pool{New: func() any {
 	return m
 }}
 
-// releaseMessage ends the message; it may be used for another.
+// releaseMessage ends the message and makes it reusable.
 func (m *inferMessage) releaseMessage() {
 	if m.buf != nil {
 		m.buf.Free()
 	}
 
-	// Everything below points into buf: a pooled message must not keep its memory alive.
+	// All fields below point into buf: a pooled message must not keep that memory alive.
 	m.inference.resetCall()
 	clear(m.raws)
 	clear(m.contents)
 	m.reply.answer, m.reply.call = answer{}, nil
 	m.name, m.version, m.raws, m.contents, m.fault, m.buf = "", "", m.raws[:0], m.contents[:0], nil, nil
 
-	// A call of a thousand rows must not make the next call of one row keep its memory.
+	// After a call of a thousand rows, calls of one row must not keep its memory.
 	if !m.inference.isLarge() {
 		messages.Put(m)
 	}
 }
 
-// errLimit is wrapped by errors that refuse a message for its counts while it is decoded: each tensor takes
-// more memory than its two bytes on the wire, so a count must be bounded before the message has been read.
+// errLimit is wrapped by the errors that refuse a message for its counts while it is decoded. Each tensor takes more
+// memory than its two bytes on the wire, so counts must be bounded before the whole message is read.
 var errLimit = errors.New("too many")
 
 func overLimit(what string, limit int) error {
@@ -61,7 +60,7 @@ func overLimit(what string, limit int) error {
 
 func (m *inferMessage) decodeMessage(msg []byte) error {
 	return eachField(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
-		// Every field of the request is length-delimited; what is not is unknown, and skipped.
+		// Every field of the request is length-delimited; any other field is unknown and skipped.
 		if typ != protowire.BytesType {
 			return nil
 		}
@@ -75,7 +74,7 @@ func (m *inferMessage) decodeMessage(msg []byte) error {
 		case 3:
 			m.id = viewText(b)
 		case 4:
-			// Decoding goes on after a fault: a stream's error names the request's id, which may follow.
+			// Decoding continues after a fault: a stream's error names the request's id, which may follow.
 			name, p, err := decodeParameter(b)
 			if f := m.applyParameter(name, p); f != nil && m.fault == nil {
 				m.fault = f
@@ -95,7 +94,7 @@ func (m *inferMessage) decodeMessage(msg []byte) error {
 	})
 }
 
-// applyParameter takes one request parameter.
+// applyParameter applies one request parameter.
 func (m *inferMessage) applyParameter(name string, p parameter) *fault {
 	switch name {
 	case "sequence_id", "sequence_start", "sequence_end":
@@ -114,7 +113,7 @@ func (m *inferMessage) applyParameter(name string, p parameter) *fault {
 		return m.takeFloor(floor)
 	}
 
-	// Parameters of extensions that we have not change nothing about the answer.
+	// Parameters of unsupported extensions do not change the answer.
 	return nil
 }
 
@@ -129,7 +128,7 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 	err := eachField(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
 		switch {
 		case num == 3 && typ == protowire.VarintType:
-			// Writers need not pack repeated numbers, and readers must take both forms.
+			// Writers need not pack repeated numbers, and readers must accept both forms.
 			return t.appendDimension(n)
 		case typ != protowire.BytesType:
 		case num == 1:
@@ -145,7 +144,7 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 			}
 			m.keepFault(t.place.decodeGRPC(name, p))
 		case num == 5:
-			// An empty message is not an absent one, which nil stands for.
+			// An empty message differs from an absent one, which is nil.
 			contents = b
 			if b == nil {
 				contents = []byte{}
@@ -154,12 +153,12 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 		return nil
 	})
 
-	// Each input has an entry, so that both lists have the same index.
+	// Each input gets an entry, so both lists have the same index.
 	m.contents = append(m.contents, contents)
 	return err
 }
 
-// appendPackedShape takes the dimensions of a packed shape.
+// appendPackedShape appends the dimensions of a packed shape.
 func (t *input) appendPackedShape(packed []byte) error {
 	for len(packed) > 0 {
 		v, k := protowire.ConsumeVarint(packed)
@@ -212,17 +211,17 @@ func (m *inferMessage) decodeOutput(msg []byte) error {
 	return err
 }
 
-// keepFault keeps the first fault of the parameters, which is answered once the message is read.
+// keepFault keeps the first fault of the parameters, to answer with it once the message is read.
 func (m *inferMessage) keepFault(f *fault) {
 	if m.fault == nil {
 		m.fault = f
 	}
 }
 
-// resolveContents gives each input its elements: raw contents, or typed ones brought to the same form. Inputs in
-// shared memory have neither, and no place among the raw contents.
+// resolveContents gives each input its elements: raw contents, or typed ones converted to raw. Inputs in shared
+// memory have neither, and no entry among the raw contents.
 func (m *inferMessage) resolveContents() *fault {
-	if !utf8.ValidString(m.id) { // it is sent back, and must be a string there
+	if !utf8.ValidString(m.id) { // the response repeats it, and must hold valid UTF-8
 		return invalidFault("id: %.40q: must be UTF-8", m.id)
 	}
 
@@ -236,13 +235,13 @@ func (m *inferMessage) resolveContents() *fault {
 		return invalidFault("raw_input_contents: %d tensors: must be one per input, %d (without those in shared memory), or none", len(m.raws), want)
 	}
 
-	// Raw contents come in the order of the inputs, those in shared memory left out.
+	// Raw contents come in the order of the inputs, without those in shared memory.
 	raws := m.raws
 	for i := range m.inputs {
 		t := &m.inputs[i]
 		switch {
 		case t.place.named:
-			t.given = len(m.contents[i]) > 0 // which is refused where the region is looked up
+			t.given = len(m.contents[i]) > 0 // an input with both is refused when its region is looked up
 		case len(m.raws) > 0 && len(m.contents[i]) > 0:
 			return invalidFault("input %q: has contents besides raw_input_contents: give one", t.name)
 		case len(m.raws) > 0:

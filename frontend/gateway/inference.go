@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// Limits on what a client can ask for in one call.
+// Limits on what a client may request in one call.
 const (
 	rowsMax     = 1024
 	tensorsMax  = 256
@@ -24,30 +24,30 @@ const (
 	priorityMax = 255
 )
 
-// inference is one call of a client, protocol aside.
+// inference is one call of a client, independent of the protocol.
 type inference struct {
 	model    *frontend.Model
 	id       string
-	timeout  time.Duration // 0: none was given
+	timeout  time.Duration // 0: not given
 	priority uint8
-	floor    float64 // on accuracy; 0: none was given
+	floor    float64 // on accuracy; 0: not given
 	sequence frontend.Sequence
 	wanted   string  // the version that the client named; empty: none
-	canary   *canary // that chose the version; nil: none
-	tried    bool    // it chose the version that it tries
+	canary   *canary // the canary that chose the version; nil: none
+	tried    bool    // the canary chose its version on trial
 	rows     int
-	batched  bool // shapes carry the batch dimension, so the outputs' do too
+	batched  bool // shapes have the batch dimension, so the outputs' shapes do too
 	inputs   []input
 	outputs  []output
-	binary   bool // REST: outputs that do not say otherwise are binary
+	binary   bool // REST: outputs are binary unless they say otherwise
 	text     bool // REST: outputs that are not binary are written as JSON
 	lent     bool // backends read rows from the client's region
 	room     room
 
-	span    *spans.Call // nil: nobody traces
-	regions *regions    // that inputs and outputs may lie in
-	memory  *memory     // counts what the call takes; nil: nobody does
-	taken   int64       // bytes that memory counts for it until reset
+	span    *spans.Call // nil: the call is not traced
+	regions *regions    // regions in which inputs and outputs may lie
+	memory  *memory     // counts the call's bytes; nil: they are not counted
+	taken   int64       // bytes that memory counts for the call until reset
 }
 
 // takeBytes counts n bytes for the call.
@@ -59,13 +59,13 @@ func (in *inference) takeBytes(n int64) *fault {
 	return nil
 }
 
-// giveBytes counts n bytes of the call no more.
+// giveBytes stops counting n bytes of the call.
 func (in *inference) giveBytes(n int64) {
 	in.memory.giveBytes(n)
 	in.taken -= n
 }
 
-// room is what serving a call needs besides; it is used again with the inference.
+// room is further memory for serving a call; it is reused together with the inference.
 type room struct {
 	ordered  []input
 	at, ends []int
@@ -73,11 +73,11 @@ type room struct {
 	calls    []frontend.Call
 	raw      [][]byte
 	shapes   []int64
-	dims     []int64   // of the shapes of all inputs that JSON gave
+	dims     []int64   // holds the shapes of all inputs given in JSON
 	regions  []*region // that the call uses
 }
 
-// resetCall forgets a call but keeps its memory.
+// resetCall clears the call but keeps its memory.
 func (in *inference) resetCall() {
 	in.giveBytes(in.taken)
 
@@ -88,7 +88,7 @@ func (in *inference) resetCall() {
 	clear(r.regions)
 	r.regions, r.dims = r.regions[:0], r.dims[:0]
 
-	// Cut to nothing alone, the arrays would keep the message's memory alive in the pool.
+	// Truncated without clearing, the arrays would keep the message's memory alive in the pool.
 	clear(in.inputs)
 	clear(in.outputs)
 	clear(r.ordered)
@@ -103,7 +103,7 @@ const (
 	keptTensors = 32
 )
 
-// isLarge tells whether a call's arrays have grown too large to be kept for the next call.
+// isLarge reports whether a call's arrays are too large to keep for the next call.
 func (in *inference) isLarge() bool {
 	r := &in.room
 	return cap(r.calls) > keptRows || max(cap(in.inputs), cap(in.outputs), cap(r.ordered), cap(r.raw), cap(r.dims)/dimsMax) > keptTensors
@@ -125,11 +125,11 @@ type input struct {
 	datatype model.Datatype
 	shape    []int64
 	raw      []byte // elements of all rows, row-major, little-endian
-	given    bool   // raw was set, or place
-	place    place  // where a client's shared memory has the elements instead of raw
+	given    bool   // raw or place was set
+	place    place  // where the elements lie in a client's shared memory, instead of raw
 }
 
-// bytes is how many bytes of elements an input has.
+// bytes returns the number of bytes of an input's elements.
 func (t *input) bytes() int {
 	if t.place.of != nil {
 		return int(t.place.size)
@@ -137,27 +137,27 @@ func (t *input) bytes() int {
 	return len(t.raw)
 }
 
-// output is one tensor that the client asked for.
+// output is one tensor that the client requested.
 type output struct {
 	name    string
 	index   int // in the model's outputs
 	binary  bool
-	chosen  bool  // binary was said for this output
+	chosen  bool  // the client set binary for this output
 	classes int   // top classes instead of the tensor; 0: the tensor
-	place   place // where the client's shared memory has room for it; unnamed: in the answer
+	place   place // where to put it in the client's shared memory; unnamed: in the answer
 }
 
-// resolveModel finds a model by the name and version that a client gave.
+// resolveModel finds a model by the client's name and version.
 func (g *Gateway) resolveModel(ctx context.Context, name, version string) (*frontend.Model, *fault) {
-	// Before anything is looked up: whether a model is there is told to those only who may use it.
+	// Check this before any lookup: only clients that may use a model learn whether it exists.
 	c := clientOf(ctx)
 	if f := clientFault(c, c.CheckModel(name)); f != nil {
 		return nil, f
 	}
 
 	if m := g.findModel(name, version); m != nil {
-		// An operator has unloaded it: there is no such model (404). One that failed to load is there, but not
-		// now (503).
+		// An operator unloaded the model, so it does not exist (404). A model that failed to load exists but is
+		// unavailable (503).
 		if m.Reason == model.Unloaded {
 			return nil, notFound("Request for unknown model: %s has no available versions: it is unloaded", singleQuoted(name))
 		}
@@ -171,25 +171,25 @@ func (g *Gateway) resolveModel(ctx context.Context, name, version string) (*fron
 		return nil, notFound("Request for unknown model: %s version %s is not found; served: %v", singleQuoted(name), singleQuoted(version), g.listVersions(name))
 	}
 
-	// Without a scheduler nobody knows which models there are.
+	// Without a scheduler the set of models is unknown.
 	if !g.client.Connected() {
 		return nil, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, noScheduler, "the scheduler is not connected")
 	}
 	return nil, notFound("Request for unknown model: %s is not found; GET /v2/repository/index or RepositoryIndex lists the models", singleQuoted(name))
 }
 
-// singleQuoted quotes a client's text as Triton does in the errors that its clients compare, with what is
-// not printable escaped.
+// singleQuoted quotes a client's text as Triton does in errors that its clients compare, with unprintable characters
+// escaped.
 func singleQuoted(text string) string {
 	q := strconv.Quote(text)
 	return "'" + q[1:len(q)-1] + "'"
 }
 
-// noScheduler labels calls that nobody could tell the model of.
+// noScheduler labels calls whose model could not be looked up.
 const noScheduler = "no_scheduler"
 
-// listVersions are those of a model that a backend serves, or all that are known if none does. A family has none: its
-// variants do.
+// listVersions returns a model's versions that a backend serves, or all known ones if no backend serves any. A family
+// has none; its variants have.
 func (g *Gateway) listVersions(name string) []string {
 	all, ready := []string{}, []string(nil)
 	for _, m := range g.listModels() {
@@ -208,8 +208,8 @@ func (g *Gateway) listVersions(name string) []string {
 	return all
 }
 
-// takeParameter takes a request parameter. Those that belong to extensions that we have not are
-// refused only where ignoring them would give a wrong answer.
+// takeParameter applies a request parameter. Parameters of unsupported extensions are refused only where ignoring
+// them would give a wrong answer.
 func (in *inference) takeParameter(name string, value int64) *fault {
 	switch name {
 	case "timeout":
@@ -222,20 +222,20 @@ func (in *inference) takeParameter(name string, value int64) *fault {
 			return invalidFault("parameter priority: %d: must be 0 or more (1 is the highest, 0 leaves it open)", value)
 		}
 		if value > 0 {
-			// The protocol's highest priority is 1, ours is the largest number.
-			in.priority = uint8(priorityMax + 1 - min(value, priorityMax)) // lower ones than 255 count as 255
+			// The protocol's highest priority is 1, the scheduler's is the largest number.
+			in.priority = uint8(priorityMax + 1 - min(value, priorityMax)) // priorities below 255 count as 255
 		}
 	}
 	return nil
 }
 
-// takeSequence takes what makes a call a step of a sequence, given as the parameter's JSON text.
+// takeSequence applies the parameters that make a call a step of a sequence; value is the parameter's JSON text.
 func (in *inference) takeSequence(name, value string) *fault {
 	s := &in.sequence
 	flag := &s.Start
 	switch name {
 	case "sequence_id":
-		// The later of two ids holds, whichever form it has.
+		// The later of two ids applies, whichever form it has.
 		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
 			s.ID, s.Name = n, ""
 			return nil
@@ -244,7 +244,7 @@ func (in *inference) takeSequence(name, value string) *fault {
 		if err != nil || value[0] != '"' {
 			return invalidFault("parameter sequence_id: %.40s: must be a whole number from 0 to 2^64-1, or a text", value)
 		}
-		s.ID, s.Name = 0, strings.Clone(text) // the message's memory is another's after the call
+		s.ID, s.Name = 0, strings.Clone(text) // another message uses the memory after the call
 		return nil
 	case "sequence_end":
 		flag = &s.End
@@ -261,8 +261,8 @@ func (in *inference) takeSequence(name, value string) *fault {
 	return nil
 }
 
-// versionAsked is the version that a call's requests name. A sequence goes on with the version that it began with, unless its steps
-// name one.
+// versionAsked returns the version that a call's requests name. A sequence stays with the version that it began with,
+// unless its steps name one.
 func (in *inference) versionAsked() string {
 	if in.model.Sequence != nil {
 		return in.wanted
@@ -270,7 +270,7 @@ func (in *inference) versionAsked() string {
 	return in.model.RequestVersion()
 }
 
-// checkSequence compares what a call says of a sequence with its model.
+// checkSequence checks a call's sequence parameters against its model.
 func (in *inference) checkSequence() *fault {
 	switch {
 	case in.model.Sequence == nil && in.sequence.IsZero():
@@ -285,7 +285,7 @@ func (in *inference) checkSequence() *fault {
 	return nil
 }
 
-// setClasses sets how many classes an output is asked for.
+// setClasses sets the number of classes requested from an output.
 func (o *output) setClasses(n int64) *fault {
 	if n < 0 || n > classesMax {
 		return invalidFault("output %q: parameter classification: %d: must be within 0 and %d", o.name, n, classesMax)

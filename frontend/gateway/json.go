@@ -8,26 +8,26 @@ import (
 // jsonDepthMax bounds nesting, so that a body of brackets cannot grow the stack.
 const jsonDepthMax = 64
 
-// jsonScanner reads one JSON text front to back without building a tree: tensors of a million
-// numbers are parsed in place. After the first error every call reports it again.
+// jsonScanner reads one JSON text front to back without building a tree, so that tensors of a million numbers are
+// parsed in place. After the first error every method returns at once.
 type jsonScanner struct {
 	text    []byte
 	pos     int
 	err     error
-	refused *fault // the first of what refuse was told
-	// nonFinite lets NaN, Infinity and -Infinity stand for numbers. JSON does not have them, but Python's
-	// json writes them, and with it Triton's client.
+	refused *fault // the first fault passed to refuse
+	// nonFinite accepts NaN, Infinity and -Infinity as numbers. They are not JSON, but Python's json writes them, and
+	// so does Triton's client.
 	nonFinite bool
 }
 
 func (s *jsonScanner) failAt(format string, args ...any) {
-	// The first error is the cause; those that follow come of it.
+	// The first error is the cause; later ones follow from it.
 	if s.err == nil {
 		s.err = fmt.Errorf("JSON at byte %d: %s", s.pos, fmt.Sprintf(format, args...))
 	}
 }
 
-// refuse keeps the first fault that is not nil, which says more than where the scanner stops for it.
+// refuse keeps the first fault that is not nil: it says more than the scanner's position does.
 func (s *jsonScanner) refuse(f *fault) {
 	if f != nil && s.refused == nil {
 		s.refused = f
@@ -49,7 +49,7 @@ func (s *jsonScanner) peekByte() byte {
 }
 
 func (s *jsonScanner) expectByte(c byte) bool {
-	// peekByte tells the end as 0, which may stand in a text, too.
+	// peekByte returns 0 at the end, but a text may also hold a 0.
 	if got := s.peekByte(); got != c || s.pos >= len(s.text) {
 		s.failAt("%s where %q must be", s.describeNext(), c)
 		return false
@@ -66,7 +66,7 @@ func (s *jsonScanner) describeNext() string {
 	return fmt.Sprintf("%q", s.text[s.pos])
 }
 
-// eachField calls field for each member; field must consume the value. The key lies in the text: who keeps it clones it.
+// eachField calls field for each member; field must consume the value. The key lies in the text: clone it to keep it.
 func (s *jsonScanner) eachField(field func(key string)) {
 	if !s.expectByte('{') {
 		return
@@ -88,7 +88,7 @@ func (s *jsonScanner) eachField(field func(key string)) {
 			return
 		}
 
-		// JSON has no comma before the end: after one another member must come.
+		// JSON has no comma before the end: a member must follow each comma.
 		if s.peekByte() == ',' {
 			s.pos++
 			continue
@@ -98,7 +98,7 @@ func (s *jsonScanner) eachField(field func(key string)) {
 	}
 }
 
-// eachMember is object, but for members that are null: clients write one where they mean nothing.
+// eachMember is eachField without members that are null: clients write null for an absent member.
 func (s *jsonScanner) eachMember(field func(key string)) {
 	s.eachField(func(key string) {
 		// Only null begins with n.
@@ -160,7 +160,7 @@ func (s *jsonScanner) readNumber() []byte {
 		}
 	}
 
-	// The bit 0x20 makes a letter small: E begins an exponent, too.
+	// The bit 0x20 makes a letter lower case: E also begins an exponent.
 	if s.pos < len(s.text) && s.text[s.pos]|0x20 == 'e' {
 		s.pos++
 		if s.pos < len(s.text) && (s.text[s.pos] == '+' || s.text[s.pos] == '-') {
@@ -198,7 +198,7 @@ func (s *jsonScanner) readInteger() int64 {
 	return n
 }
 
-// skipLiteral steps over true, false or null.
+// skipLiteral skips true, false or null.
 func (s *jsonScanner) skipLiteral(word string) {
 	s.peekByte()
 	if len(s.text)-s.pos < len(word) || string(s.text[s.pos:s.pos+len(word)]) != word {
@@ -218,7 +218,7 @@ func (s *jsonScanner) readBoolean() bool {
 	return false
 }
 
-// skipAny steps over one value of any kind, checking its grammar, and returns its text.
+// skipAny skips one value of any kind, checks its grammar, and returns its text.
 func (s *jsonScanner) skipAny() []byte {
 	s.peekByte()
 
@@ -257,7 +257,7 @@ func (s *jsonScanner) skipValue(depth int) {
 	}
 }
 
-// nonFiniteWord steps over a bare NaN, Infinity or -Infinity and returns it; "" if there is none.
+// nonFiniteWord reads a bare NaN, Infinity or -Infinity and returns it; "" if there is none.
 func (s *jsonScanner) nonFiniteWord() string {
 	s.peekByte()
 	for _, word := range [...]string{"NaN", "Infinity", "-Infinity"} {
@@ -269,15 +269,15 @@ func (s *jsonScanner) nonFiniteWord() string {
 	return ""
 }
 
-// expectEnd checks that nothing but white space follows.
+// expectEnd checks that only white space follows.
 func (s *jsonScanner) expectEnd() {
-	// A zero byte is no end: the position tells.
+	// A zero byte is not the end: check the position.
 	if s.err == nil && (s.peekByte() != 0 || s.pos < len(s.text)) {
 		s.failAt("%s after the end of the object", s.describeNext())
 	}
 }
 
-// finish expects the end of a body, and returns what was wrong with all of it.
+// finish expects the end of the body, and returns its fault if it has one.
 func (s *jsonScanner) finish() *fault {
 	s.expectEnd()
 	switch {

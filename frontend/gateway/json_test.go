@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// FuzzJSON holds the scanner against encoding/json: what one takes, the other takes.
+// FuzzJSON compares the scanner with encoding/json: both accept the same texts.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":[1,2,{"b":null}]}`, `[1e5,-0.1,true,false,"x\u00e9"]`, `{"a":1,}`, `[01]`, "\x00", `"\ud83d\ude00"`, `{"id":"x"} `, `-`, `1.`, `[1 2]`} {
 		f.Add([]byte(s))
@@ -28,14 +28,14 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzJSONString holds string decoding and encoding against encoding/json.
+// FuzzJSONString compares string decoding and encoding with encoding/json.
 func FuzzJSONString(f *testing.F) {
 	for _, s := range []string{`"x"`, `"\u00e9"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ud83dx\udc00"`, `"\\\"\/\b\f\n\r\t"`, "\"\xff\"", `"\u0000"`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if !utf8.Valid(text) {
-			return // we keep the bytes, encoding/json replaces them
+			return // the scanner keeps the bytes, encoding/json replaces them
 		}
 		s := &jsonScanner{text: text}
 		got := s.readString()
@@ -63,8 +63,7 @@ func FuzzJSONString(f *testing.F) {
 	})
 }
 
-// FuzzTensorJSON checks that any text either fails or gives elements that print and parse again to
-// the same bytes.
+// FuzzTensorJSON checks that any text either fails or gives elements that print and parse back to the same bytes.
 func FuzzTensorJSON(f *testing.F) {
 	f.Add([]byte("[1,[2,3.5]]"), "FP32")
 	f.Add([]byte(`["a","b\n"]`), "BYTES")

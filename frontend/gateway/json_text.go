@@ -14,7 +14,7 @@ func (s *jsonScanner) readString() string {
 	return string(unquoteText(raw))
 }
 
-// rawString reads a string and returns what lies between the quotes, escapes and all.
+// rawString reads a string and returns the bytes between the quotes, with their escapes.
 func (s *jsonScanner) rawString() []byte {
 	if !s.expectByte('"') {
 		return nil
@@ -44,7 +44,7 @@ func (s *jsonScanner) rawString() []byte {
 	return nil
 }
 
-// skipEscape steps over one backslash escape.
+// skipEscape skips one backslash escape.
 func (s *jsonScanner) skipEscape() bool {
 	s.pos++
 	if s.pos >= len(s.text) {
@@ -56,7 +56,7 @@ func (s *jsonScanner) skipEscape() bool {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		s.pos++
 	case 'u':
-		// The digits are checked here, so that unquoteText need not look at them again.
+		// The digits are checked here, so that unquoteText need not check them again.
 		for i := 1; i <= 4; i++ {
 			if s.pos+i >= len(s.text) || hexDigit(s.text[s.pos+i]) < 0 {
 				s.failAt(`\u must be followed by four hexadecimal digits`)
@@ -87,20 +87,19 @@ func hexDigit(c byte) int {
 // viewText reads bytes as a string without copying; the string must not outlive them.
 func viewText(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// unquoteText resolves escapes. What it gets has passed rawString; text without escapes is returned
-// as it is.
+// unquoteText resolves escapes. Its argument has passed rawString; text without escapes is returned unchanged.
 func unquoteText(raw []byte) []byte {
 	first := 0
 	for first < len(raw) && raw[first] != '\\' {
 		first++
 	}
 
-	// Most strings have no escape and stay where they are.
+	// Most strings have no escapes and need no copy.
 	if first == len(raw) {
 		return raw
 	}
 
-	// Escapes only shrink: the raw length is room enough.
+	// Escapes only shrink, so the raw length is enough capacity.
 	out := append(make([]byte, 0, len(raw)), raw[:first]...)
 	for i := first; i < len(raw); {
 		if raw[i] != '\\' {
@@ -137,17 +136,17 @@ func escapedByte(c byte) byte {
 	return c
 }
 
-// unquoteRune decodes \uXXXX, and a surrogate pair of two, at raw's start. A lone surrogate
-// becomes U+FFFD, as encoding/json has it.
+// unquoteRune decodes \uXXXX, or a surrogate pair of two, at raw's start. A lone surrogate becomes U+FFFD, as in
+// encoding/json.
 func unquoteRune(raw []byte) (rune, int) {
 	r := hex4(raw[2:])
 
-	// Outside the surrogates a UTF-16 unit is the character.
+	// Outside the surrogates a UTF-16 unit is a character.
 	if r < 0xd800 || r > 0xdfff {
 		return r, 6
 	}
 
-	// A high surrogate makes a character with a low one right behind it.
+	// A high surrogate forms a character with the low one directly after it.
 	if r < 0xdc00 && len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
 		if low := hex4(raw[8:]); low >= 0xdc00 && low <= 0xdfff {
 			return (r-0xd800)<<10 + (low - 0xdc00) + 0x10000, 12
@@ -175,7 +174,7 @@ func appendQuoted(dst []byte, text []byte) []byte {
 		case c == '"' || c == '\\':
 			dst = append(dst, '\\', c)
 		case c < ' ' || c == '<' || c == '>' || c == '&':
-			// As encoding/json does, so that an answer is harmless within HTML.
+			// Escape as encoding/json does, so that an answer is harmless within HTML.
 			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		case c < utf8.RuneSelf:
 			dst = append(dst, c)

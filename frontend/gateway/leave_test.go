@@ -13,8 +13,8 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// TestUnknownModelWithoutScheduler: nobody can tell whether the model is there, so a client should
-// try again; and what it made up becomes no label.
+// TestUnknownModelWithoutScheduler: without a scheduler the model may exist, so the client should retry; its name
+// does not become a label.
 func TestUnknownModelWithoutScheduler(t *testing.T) {
 	server, s := rest(t, Options{})
 	s.Lose()
@@ -27,7 +27,7 @@ func TestUnknownModelWithoutScheduler(t *testing.T) {
 	}
 }
 
-// TestVersionsThatNobodyServesAreNotOffered: after an upgrade the old one is known, and gone.
+// TestVersionsThatNobodyServesAreNotOffered: after an upgrade the old version is known, but not offered.
 func TestVersionsThatNobodyServesAreNotOffered(t *testing.T) {
 	server, s := rest(t, Options{})
 	i := slices.IndexFunc(testModels, func(m model.Info) bool { return m.Name == "sum" })
@@ -45,8 +45,8 @@ func TestVersionsThatNobodyServesAreNotOffered(t *testing.T) {
 	}
 }
 
-// TestGatewayLeavesBeforeItCloses: one that is told to end is not ready, but answers who has not
-// noticed, and ends each connection with an answer.
+// TestGatewayLeavesBeforeItCloses: a gateway that is told to end is not ready, but still answers, and closes each
+// connection with an answer.
 func TestGatewayLeavesBeforeItCloses(t *testing.T) {
 	for try := 1; !leaves(t); try++ {
 		if try == 10 {
@@ -55,7 +55,7 @@ func TestGatewayLeavesBeforeItCloses(t *testing.T) {
 	}
 }
 
-// leaves has a gateway leave; false: this host stood still for as long as that takes.
+// leaves makes a gateway leave; false: this host stalled for the whole time.
 func leaves(t *testing.T) bool {
 	c, _ := client(t, compute)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

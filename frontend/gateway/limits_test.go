@@ -11,13 +11,14 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// repeatField is a message of one length-delimited field, many times over.
+// repeatField returns a message with times copies of one length-delimited field.
 func repeatField(num protowire.Number, body []byte, times int) []byte {
 	one := protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), body)
 	return bytes.Repeat(one, times)
 }
 
-// A message of empty tensors packs to nothing and must not unpack to gigabytes: decoding stops at the limit.
+// A message of empty tensors compresses to almost nothing and must not expand to gigabytes: decoding stops at the
+// limit.
 func TestDecodingStopsAtTheLimits(t *testing.T) {
 	packedShape := repeatField(3, bytes.Repeat([]byte{1}, 1<<20), 1)
 	looseShape := bytes.Repeat([]byte{3 << 3, 1}, 1<<20)
@@ -43,7 +44,7 @@ func TestDecodingStopsAtTheLimits(t *testing.T) {
 	}
 }
 
-// Arrays that grew for a large call are not kept for small ones.
+// Arrays that grew for a large call are not kept for small calls.
 func TestLargeCallsAreNotKept(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -14,17 +14,17 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// The log settings extension. Triton's settings are one level here: errors alone, and warnings, and news (log_info), and
+// The log settings extension maps Triton's settings to one level: errors only, warnings, information (log_info), and
 // details (log_verbose_level above 0).
 
-// logSettings are what the extension tells.
+// logSettings returns the settings that the extension reports.
 func (g *Gateway) logSettings() map[string]any {
 	level, rooms := slog.LevelInfo, ""
 	if g.o.LogLevels != nil {
 		level, rooms = g.o.LogLevels.Level(), g.o.LogLevels.RoomsText()
 	}
 
-	// slog has one level for details, so that the verbosity is 0 or 1.
+	// slog has one level for details, so the verbosity is 0 or 1.
 	verbose := 0
 	if level <= slog.LevelDebug {
 		verbose = 1
@@ -32,17 +32,17 @@ func (g *Gateway) logSettings() map[string]any {
 	settings := map[string]any{"log_file": "", "log_format": "default", "log_verbose_level": verbose,
 		"log_info": level <= slog.LevelInfo, "log_warning": level <= slog.LevelWarn, "log_error": level <= slog.LevelError}
 
-	// Triton has no such setting, and its clients compare what they are told with what they know.
+	// Triton does not have this setting, and its clients compare the reported settings with the known ones.
 	if rooms != "" {
 		settings[logRooms] = rooms
 	}
 	return settings
 }
 
-// logRooms is the setting that says the levels of single rooms, as log_rooms of the configuration does.
+// logRooms is the setting for the levels of single rooms, like log_rooms in the configuration.
 const logRooms = "log_rooms"
 
-// setLog changes settings; those that are not named stay as they are. Values are bool, int64 or string.
+// setLog changes settings; settings that are not named stay as they are. Values are bool, int64 or string.
 func (g *Gateway) setLog(changes map[string]any) *fault {
 	if len(changes) == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (g *Gateway) setLog(changes map[string]any) *fault {
 		return invalidFault("log settings: they cannot be changed here")
 	}
 
-	// Changes are put together first: after a fault none of them holds.
+	// Collect all changes first: after a fault none applies.
 	now := g.logSettings()
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		value := changes[name]
@@ -85,14 +85,14 @@ func (g *Gateway) setLog(changes map[string]any) *fault {
 	}
 	g.o.LogLevels.Set(levelOf(now))
 	if list, ok := now[logRooms].(string); ok {
-		_ = g.o.LogLevels.SetRooms(list) // it has been checked
+		_ = g.o.LogLevels.SetRooms(list) // already checked
 	}
 	return nil
 }
 
-// levelOf is the level that settings come to.
+// levelOf returns the level that the settings select.
 func levelOf(settings map[string]any) slog.Level {
-	// A level includes all above it: the one that writes most decides.
+	// A level includes all levels above it, so the most verbose setting decides.
 	switch {
 	case settings["log_verbose_level"] != 0:
 		return slog.LevelDebug
@@ -103,7 +103,7 @@ func levelOf(settings map[string]any) slog.Level {
 	case settings["log_error"] == true:
 		return slog.LevelError
 	}
-	return slog.LevelError + 4 // nothing is written
+	return slog.LevelError + 4 // nothing is logged
 }
 
 // loggingBodyMax bounds the body of a change of settings.
@@ -141,7 +141,7 @@ func (g *Gateway) restLogging(w http.ResponseWriter, r *http.Request) {
 	guard.WriteJSON(w, http.StatusOK, g.logSettings())
 }
 
-// LogSettings tells the settings, and changes those that it is given.
+// LogSettings changes the given settings and returns all.
 func (s *grpcServer) LogSettings(_ context.Context, r *oip.LogSettingsRequest) (*oip.LogSettingsResponse, error) {
 	changes := map[string]any{}
 	for key, v := range r.Settings {

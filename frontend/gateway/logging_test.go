@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/internal/logtest"
 )
 
-// TestConformanceLogging: the log settings extension, and the access log by request id and trace.
+// TestConformanceLogging: the log settings extension, and the access log's request ids and traces.
 func TestConformanceLogging(t *testing.T) {
 	var log strings.Builder
 	level := levels.New(slog.LevelInfo)
@@ -34,7 +34,7 @@ func TestConformanceLogging(t *testing.T) {
 		level.Set(slog.LevelInfo)
 	}
 
-	// Single rooms, which Triton does not know, are told of once one has a level of its own.
+	// Levels of single rooms, which Triton does not have, appear once one room has its own level.
 	if code, text := settings("POST", `{"log_rooms":"rdma=debug,backend=error"}`); code != 200 || !strings.Contains(text, `"log_rooms":"rdma=debug,backend=error"`) ||
 		level.LevelOf("rdma") != slog.LevelDebug || level.LevelOf("backend") != slog.LevelError || level.LevelOf("core") != slog.LevelInfo {
 		t.Errorf("rooms: %d %s", code, text)
@@ -85,10 +85,10 @@ func TestConformanceLoggingGRPC(t *testing.T) {
 	unknown.ModelName = "nope"
 	short := sumRequest(floats(1), floats(3, 4))
 	for _, r := range []*oip.ModelInferRequest{good, full, unknown, short} {
-		_, _ = c.ModelInfer(traced, r) // what each ended in is what the log tells
+		_, _ = c.ModelInfer(traced, r) // the log says how each call ended
 	}
 
-	// A stream's requests have a line each.
+	// Each request of a stream has its own line.
 	stream, err := c.ModelStreamInfer(traced)
 	if err != nil {
 		t.Fatal(err)

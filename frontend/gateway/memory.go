@@ -14,28 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory bounds the bytes of all messages under way, REST and gRPC together: requests as they came and as
-// they were parsed, and answers until they have been sent. It is also the pool that gRPC takes its buffers
-// from. Any goroutine may call its methods; a nil memory has no bound.
+// memory bounds the bytes of all messages under way, REST and gRPC together: requests as received and as parsed, and
+// answers until they are sent. It is also gRPC's buffer pool. Any goroutine may call its methods; a nil memory has no
+// bound.
 type memory struct {
 	max  int64
 	used atomic.Int64
-	over func() // called when a buffer was taken beyond max; must not block; nil: nothing
+	over func() // called when a buffer exceeds max; must not block; nil: no call
 
 	pools [len(pooledSizes)]sync.Pool
 }
 
-// memoryShare is the part of the process's memory that messages may take. A message also lies in registered
-// memory, and garbage may be as large as what lives.
+// memoryShare is the divisor of the process's memory that gives the part for messages. A message also lies in
+// registered memory, and garbage may be as large as live data.
 const memoryShare = 4
 
-// takeBytes counts n bytes more, unless that is beyond the bound.
+// takeBytes counts n more bytes, unless that would exceed the bound.
 func (m *memory) takeBytes(n int64) bool {
 	if m == nil {
 		return true
 	}
 
-	// Added first and taken back: two callers cannot both pass the bound.
+	// Add first and take back on failure, so that two callers cannot both pass the bound.
 	if m.used.Add(n) > m.max {
 		m.used.Add(-n)
 		return false
@@ -50,16 +50,16 @@ func (m *memory) giveBytes(n int64) {
 	}
 }
 
-// isFull tells whether nothing more may come.
+// isFull reports whether the bound is reached.
 func (m *memory) isFull() bool { return m.used.Load() >= m.max }
 
-// pooled is a buffer of the pool. Its data comes first: gRPC gives back a pointer to that field.
+// pooled is a buffer of the pool. Its data comes first because gRPC returns a pointer to that field.
 type pooled struct {
 	data    []byte
 	counted *atomic.Int64 // bytes that memory counts for it
 }
 
-// pooledSizes are the capacities that are kept, from one HTTP/2 frame up. Larger buffers are made each time.
+// pooledSizes are the capacities of pooled buffers, from one HTTP/2 frame up. Larger buffers are allocated each time.
 var pooledSizes = [...]int{4 << 10, 16 << 10, 64 << 10, 1 << 20}
 
 // poolOf returns the pool of buffers of at least n bytes; -1: none.
@@ -72,7 +72,7 @@ func poolOf(n int) int {
 	return -1
 }
 
-// Get implements mem.BufferPool. It cannot refuse: beyond the bound it calls over, which ends calls.
+// Get implements mem.BufferPool. It cannot refuse: above the bound it calls over, which aborts calls.
 func (m *memory) Get(n int) *[]byte {
 	var b *pooled
 	if i := poolOf(n); i < 0 {
@@ -82,7 +82,7 @@ func (m *memory) Get(n int) *[]byte {
 	}
 	b.data = b.data[:n]
 
-	// All of the buffer counts, whatever the message fills of it.
+	// The whole buffer counts, however much of it the message fills.
 	size := int64(cap(b.data))
 	b.counted.Store(size)
 	if m.used.Add(size) > m.max && m.over != nil {
@@ -91,26 +91,26 @@ func (m *memory) Get(n int) *[]byte {
 	return &b.data
 }
 
-// newPooled makes a buffer. gRPC forgets buffers of streams that break without putting them back, so what a
-// buffer still counts is given back when the garbage collector finds it.
+// newPooled allocates a buffer. gRPC drops buffers of broken streams without returning them, so a cleanup subtracts a
+// dropped buffer's count when the garbage collector finds it.
 func newPooled(m *memory, n int) *pooled {
 	b := &pooled{data: make([]byte, n), counted: new(atomic.Int64)}
 
-	// The cleanup holds the counter only: the buffer itself would never become garbage.
+	// The cleanup holds only the counter: a reference to the buffer would keep it alive.
 	runtime.AddCleanup(b, func(counted *atomic.Int64) { m.giveBytes(counted.Swap(0)) }, b.counted)
 	return b
 }
 
-// Put implements mem.BufferPool; what it gets is of Get.
+// Put implements mem.BufferPool; data comes from Get.
 func (m *memory) Put(data *[]byte) {
-	// The data is the first field, so that its address is the buffer's.
+	// The data is the first field, so its address is the buffer's.
 	b := (*pooled)(unsafe.Pointer(data))
 
-	// Swapped to 0, so that the cleanup gives nothing back again.
+	// Swap in 0, so that the cleanup does not subtract the count again.
 	m.giveBytes(b.counted.Swap(0))
 	b.data = b.data[:cap(b.data)]
 
-	// A buffer of no kept size is left to the garbage collector.
+	// A buffer of any other size is left to the garbage collector.
 	for i, size := range pooledSizes {
 		if len(b.data) == size {
 			m.pools[i].Put(b)
@@ -119,9 +119,10 @@ func (m *memory) Put(data *[]byte) {
 	}
 }
 
-// processMemory is what this process may use: the least of GOMEMLIMIT, its cgroup's limit and the host's memory.
+// processMemory returns the memory that this process may use: the least of GOMEMLIMIT, its cgroup's limit and the
+// host's memory.
 func processMemory() int64 {
-	// A negative limit changes nothing and returns the one in force.
+	// A negative limit changes nothing and returns the current limit.
 	limit := debug.SetMemoryLimit(-1)
 	var host unix.Sysinfo_t
 	if unix.Sysinfo(&host) == nil {
@@ -130,8 +131,8 @@ func processMemory() int64 {
 	return min(limit, cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"))
 }
 
-// cgroupMemory is the memory limit of a process's cgroup, version 2 or 1, whichever is the least on the way
-// from its own group to the mount. In a container the mount often is the group itself.
+// cgroupMemory returns the memory limit of a process's cgroup, version 2 or 1: the least limit on the path from its
+// own group to the mount. In a container the mount often is the group itself.
 func cgroupMemory(groups, mount string) int64 {
 	limit := int64(math.MaxInt64)
 	text, _ := os.ReadFile(groups)
@@ -149,7 +150,7 @@ func cgroupMemory(groups, mount string) int64 {
 			continue
 		}
 
-		// A group is bound by the limits of those around it, too.
+		// The limits of the enclosing groups also apply.
 		for ; ; path = path[:strings.LastIndexByte(path, '/')] {
 			limit = min(limit, readLimit(root+path+"/"+file))
 			if !strings.Contains(path, "/") {
@@ -160,7 +161,7 @@ func cgroupMemory(groups, mount string) int64 {
 	return limit
 }
 
-// readLimit reads a cgroup's limit; without one it is the largest number.
+// readLimit reads a cgroup's limit; without one it returns the largest number.
 func readLimit(file string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

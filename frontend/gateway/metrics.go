@@ -13,8 +13,8 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// metrics counts what the gateway's requests came to. Names follow Prometheus's conventions; in
-// docs/METRICS.md stands what Triton calls the same.
+// metrics counts the outcomes of the gateway's requests. Names follow Prometheus's conventions; docs/METRICS.md gives
+// Triton's names of them.
 type metrics struct {
 	success  *prometheus.CounterVec
 	failure  *prometheus.CounterVec
@@ -28,12 +28,12 @@ type metrics struct {
 	client *frontend.Client
 	beside Applications // nil: none
 	mu     sync.RWMutex
-	models map[modelKey]*modelMetrics // guarded by mu; only models that are announced, so it is bounded: see prune
+	models map[modelKey]*modelMetrics // guarded by mu; bounded because only announced models are kept: see prune
 }
 
 type modelKey struct{ name, version string }
 
-// modelMetrics are one model's, resolved once.
+// modelMetrics are one model's metrics, resolved once.
 type modelMetrics struct {
 	success, good         prometheus.Counter
 	sloMet, sloMissed     prometheus.Counter
@@ -41,19 +41,19 @@ type modelMetrics struct {
 	model                 modelKey
 	series                series
 	elsewhere             elsewhere              // guarded by Gateway.looking
-	others                atomic.Pointer[series] // requests that came by other frontends, second by second; nil: there were none
+	others                atomic.Pointer[series] // requests from other frontends by second; nil: none so far
 
 	mu   sync.Mutex // guards the sums
 	sums sums
 }
 
-// sums are what Triton's statistics extension reports.
+// sums are the values that Triton's statistics extension reports.
 type sums struct {
 	successes, failures     uint64
 	successNS, failureNS    uint64
 	execNS, queueNS, lastMS uint64
 	inputNS, outputNS       uint64
-	outcomes                [model.ReasonCount]uint64 // of the failures, those that a scheduler may have counted as well
+	outcomes                [model.ReasonCount]uint64 // of the failures, those that a scheduler may also have counted
 }
 
 var (
@@ -86,7 +86,7 @@ func newMetrics(client *frontend.Client, beside Applications) *metrics {
 	}
 }
 
-// collectors are the metrics, to be registered.
+// collectors returns the metrics for registration.
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.success, m.failure, m.good, m.bad, m.slo, m.duration, m.exec, m.slack,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests under way in this gateway."},
@@ -103,7 +103,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 func (m *metrics) metricsOf(name, version string) *modelMetrics {
 	key := modelKey{name, version}
 
-	// Every request comes here: those of a known model share the lock.
+	// Every request passes here: calls of known models share the lock.
 	m.mu.RLock()
 	mm := m.models[key]
 	m.mu.RUnlock()
@@ -114,10 +114,10 @@ func (m *metrics) metricsOf(name, version string) *modelMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	// Another call may have made it between the locks.
+	// Another call may have created it between the locks.
 	if mm = m.models[key]; mm == nil {
 		m.pruneForgotten()
-		m.bad.WithLabelValues(lateReason, name, version) // so that a bad rate is 0, and not missing, before the first
+		m.bad.WithLabelValues(lateReason, name, version) // so that the bad rate starts at 0, and is not missing
 		mm = &modelMetrics{model: key, success: m.success.WithLabelValues(name, version), good: m.good.WithLabelValues(name, version),
 			sloMet: m.slo.WithLabelValues("met", name, version), sloMissed: m.slo.WithLabelValues("missed", name, version),
 			duration: m.duration.WithLabelValues(name, version), exec: m.exec.WithLabelValues(name, version), slack: m.slack.WithLabelValues(name, version)}
@@ -126,17 +126,17 @@ func (m *metrics) metricsOf(name, version string) *modelMetrics {
 	return mm
 }
 
-// pruneForgotten lets go of the models that the scheduler has forgotten, before another one is counted. mu is held.
+// pruneForgotten removes the models that the scheduler has forgotten, before another model is counted. mu is held.
 func (m *metrics) pruneForgotten() {
 	if !m.client.Connected() {
-		return // what is not announced may come back with the scheduler
+		return // without a scheduler, announced models may come back
 	}
 	for key := range m.models {
 		if m.client.Model(key.name, key.version) != nil || m.beside != nil && m.beside.Model(key.name, key.version) != nil {
 			continue
 		}
 
-		// A series that stayed would tell its last value for as long as the process lives.
+		// A series that stayed would report its last value until the process ends.
 		delete(m.models, key)
 		of := prometheus.Labels{"model": key.name, "version": key.version}
 		for _, v := range []*prometheus.CounterVec{m.success, m.failure, m.good, m.bad, m.slo} {
@@ -148,10 +148,10 @@ func (m *metrics) pruneForgotten() {
 	}
 }
 
-// lateReason labels outputs that came after the deadline.
+// lateReason labels outputs that arrived after the deadline.
 const lateReason = "late"
 
-// countEnd counts rows requests that began at a time and ended in a result or an error.
+// countEnd counts rows requests that began at the same time and ended with a result or an error.
 func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *frontend.Result, err error) {
 	mm := m.metricsOf(model.Name, model.Version)
 	now := time.Now()
@@ -178,7 +178,7 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 	mm.exec.Observe(r.Exec.Seconds())
 	mm.slack.Observe(r.Slack.Seconds())
 
-	// The SLO is the model's, from the arrival here; what is good goes by the request's own deadline.
+	// The SLO metric uses the model's SLO, from the arrival here; good uses the request's own deadline.
 	if elapsed <= model.Deadline() {
 		mm.sloMet.Inc()
 	} else {
@@ -201,19 +201,19 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 	mm.sums.inputNS += uint64(r.Stages.Fetch)
 	mm.sums.outputNS += uint64(r.Stages.Reply)
 
-	// What no stage accounts for was waiting.
+	// Time outside the stages was waiting.
 	mm.sums.queueNS += uint64(max(0, elapsed-r.Exec-r.Stages.Fetch-r.Stages.Reply))
 	mm.sums.lastMS = uint64(now.UnixMilli())
 	mm.mu.Unlock()
 }
 
-// countFault counts a call that never became a request. A name that is no model's is not made a label.
+// countFault counts a call that never became a request. Unknown model names do not become labels.
 func (m *metrics) countFault(name string, f *fault) {
 	if f.counted {
 		return
 	}
 
-	// Names that anyone can make up would grow the registry without bound.
+	// Names that anyone can invent would grow the registry without bound.
 	switch f.reason {
 	case "unknown_model", noScheduler, "forbidden", "unauthenticated":
 		name = ""

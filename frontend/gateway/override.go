@@ -12,17 +12,17 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// A model's configuration comes as JSON in a call, and as protobuf's text format in a repository. Backends read the
-// latter, so that both are checked by the same rules.
+// A call gives a model's configuration as JSON, a repository as protobuf's text format. The JSON is converted to text
+// format, which backends read, so that the same rules check both.
 
 // Bounds of a configuration in JSON.
 const (
-	configDepthMax  = 16      // messages and arrays in one another
+	configDepthMax  = 16      // nesting of messages and arrays
 	configValuesMax = 1 << 13 // values of all messages together, as many as config.pbtxt may have fields
 )
 
-// Fields of a configuration whose JSON does not say what their text is: maps are objects, too, and the values of enums
-// strings.
+// Fields of a configuration whose JSON form does not determine their text form: maps are also objects, and enum
+// values are strings.
 var (
 	configMaps = map[string]bool{"parameters": true, "inputs": true, "priority_queue_policy": true, "cc_model_filenames": true,
 		"metric_tags": true, "input_map": true, "output_map": true, "string_state_map": true}
@@ -31,11 +31,11 @@ var (
 		"priority_levels": true, "default_priority_level": true}
 )
 
-// configText is a configuration given as JSON as it would stand in a config.pbtxt.
+// configText converts a configuration from JSON to the text of a config.pbtxt.
 func configText(text []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 
-	// Numbers stay as they are written: a float64 would lose digits of an int64.
+	// Keep numbers as written: a float64 would lose digits of an int64.
 	d.UseNumber()
 	first, err := d.Token()
 	if err != nil {
@@ -51,11 +51,11 @@ func configText(text []byte) (string, error) {
 		return "", jsonError(d, err)
 	}
 
-	// The decoder would leave what follows the object unread.
+	// The decoder would leave text after the object unread.
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("JSON at byte %d: want the end", d.InputOffset())
 	}
-	out.WriteByte('\n') // an empty configuration is one, too
+	out.WriteByte('\n') // an empty configuration is also a configuration
 	return out.String(), nil
 }
 
@@ -66,14 +66,14 @@ func jsonError(d *json.Decoder, err error) error {
 	return fmt.Errorf("JSON at byte %d: %w", d.InputOffset(), err)
 }
 
-// configWriter writes what a decoder reads as text format.
+// configWriter writes a decoder's JSON as text format.
 type configWriter struct {
 	d      *json.Decoder
 	out    *strings.Builder
 	values int // begun so far
 }
 
-// eachMember calls f for each key of an object whose begin has been read, and reads its end.
+// eachMember calls f for each key of an object whose opening brace was read, and reads its end.
 func (w *configWriter) eachMember(depth int, f func(depth int, key string) error) error {
 	if depth > configDepthMax {
 		return fmt.Errorf("more than %d messages deep", configDepthMax)
@@ -102,7 +102,7 @@ func (w *configWriter) writeField(depth int, key string) error {
 
 // writeValue writes a field for each value: an array has several.
 func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
-	// Each value costs a token and a field's name, and each array a call within this one.
+	// Each value costs a token and a field's name, and each array a nested call.
 	if w.values++; w.values > configValuesMax {
 		return fmt.Errorf("more than %d values", configValuesMax)
 	}
@@ -137,7 +137,7 @@ func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
 		}
 		w.out.WriteString("}\n")
 
-	case nil: // as if it were left out
+	case nil: // as if it were absent
 	case string:
 		w.writeText(name, v)
 	default:
@@ -164,9 +164,9 @@ func (w *configWriter) writeEntry(depth int, name, key string) error {
 	return nil
 }
 
-// writeText writes a string: as one, or as the enum or the number that protobuf's JSON writes as a string.
+// writeText writes a string as a string, or as the enum or number that protobuf's JSON encodes as a string.
 func (w *configWriter) writeText(name, v string) {
-	// JSON tells neither enums nor 64-bit numbers from strings: the field's name decides.
+	// JSON does not distinguish enums and 64-bit numbers from strings: the field's name decides.
 	_, err := strconv.ParseInt(v, 10, 64)
 	if configEnums[name] && isIdentifier(v) || configInts[name] && err == nil {
 		fmt.Fprintf(w.out, "%s: %s\n", name, v)
@@ -175,7 +175,7 @@ func (w *configWriter) writeText(name, v string) {
 	fmt.Fprintf(w.out, "%s: %s\n", name, quoteText(v))
 }
 
-// quoteText quotes a string as text format has it, with every byte that is not printable escaped.
+// quoteText quotes a string for text format, with every unprintable byte escaped.
 func quoteText(v string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -185,7 +185,7 @@ func quoteText(v string) string {
 			b.WriteByte('\\')
 			b.WriteByte(c)
 		case c < 0x20 || c == 0x7f:
-			// Three octal digits always, so that a digit behind them is not taken for a fourth.
+			// Always three octal digits, so that a following digit is not read as part of the escape.
 			fmt.Fprintf(&b, "\\%03o", c)
 		default:
 			b.WriteByte(c)
@@ -195,7 +195,8 @@ func quoteText(v string) string {
 	return b.String()
 }
 
-// snakeCase is a field's name as the proto has it, from that or from protobuf's JSON name; empty: it is none.
+// snakeCase returns a field's name as in the proto, given that name or protobuf's JSON name; empty if key is not a
+// name.
 func snakeCase(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
@@ -207,14 +208,14 @@ func snakeCase(key string) string {
 		b.WriteByte(c)
 	}
 
-	// A key that is no name could write other fields into the text.
+	// A key that is not a name could inject other fields into the text.
 	if name := b.String(); isIdentifier(name) {
 		return name
 	}
 	return ""
 }
 
-// isIdentifier tells whether a text is a name in text format.
+// isIdentifier reports whether a text is a valid name in text format.
 func isIdentifier(v string) bool {
 	for i := range len(v) {
 		c := v[i]

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestConfigurationsInJSON become what a config.pbtxt would say.
+// TestConfigurationsInJSON: a configuration in JSON becomes the text of the same config.pbtxt.
 func TestConfigurationsInJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`: "",
@@ -28,7 +28,7 @@ func TestConfigurationsInJSON(t *testing.T) {
 		``: "unexpected EOF", `[]`: "want an object", `{"a":1`: "unexpected EOF", `{"a":1}}`: "want the end", `{"a b":1}`: "want a field's name",
 		`{"dynamic_batching":{"priority_queue_policy":{"x":{}}}}`:   "want a whole number",
 		strings.Repeat(`{"a":`, 20) + "1" + strings.Repeat("}", 20): "messages deep",
-		`{"a":` + strings.Repeat("[", 8<<20):                        "arrays deep", // without a bound the process ended, out of stack
+		`{"a":` + strings.Repeat("[", 8<<20):                        "arrays deep", // a guard against stack overflow
 		`{"a":[` + strings.Repeat("1,", configValuesMax) + `1]}`:    "more than 8192 values",
 	} {
 		if got, err := configText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -37,8 +37,8 @@ func TestConfigurationsInJSON(t *testing.T) {
 	}
 }
 
-// FuzzConfigurationInJSON: whatever comes, what is made of it has no more than a few times its length, and no names that
-// could be taken for others.
+// FuzzConfigurationInJSON: for any input, the text is at most a few times as long, and has no field names that could
+// be mistaken for others.
 func FuzzConfigurationInJSON(f *testing.F) {
 	f.Add([]byte(`{"input":[{"name":"x","data_type":"TYPE_FP32","dims":["16"]}],"parameters":{"a":{"string_value":"b"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -7,13 +7,13 @@ import (
 	"downbeat.dev/frontend/gateway/page"
 )
 
-// timeline is how far back the page shows batches.
+// timeline is the period for which the page shows batches.
 const timeline = time.Second
 
-// batchesMax bounds what the page draws.
+// batchesMax bounds the number of batches that the page draws.
 const batchesMax = 4000
 
-// fillPage fills in what the page shows of the scheduler.
+// fillPage adds the scheduler's part of the page.
 func fillPage(d *page.Data, now *observe.Snapshot) {
 	d.Scheduler = true
 	d.Window = float64(timeline.Milliseconds())
@@ -34,7 +34,7 @@ func fillPage(d *page.Data, now *observe.Snapshot) {
 	ago := func(t int64) time.Duration { return time.Duration(int64(now.Now) - t) }
 	ms := func(t int64) float64 { return float64(ago(t).Microseconds()) / 1000 }
 
-	// Steps of spare work are told like batches of nothing.
+	// Steps of spare work appear as batches without a model and a size.
 	for _, steps := range []bool{false, true} {
 		recent, list := now.Recent, &d.Batches
 		if steps {
@@ -48,7 +48,7 @@ func fillPage(d *page.Data, now *observe.Snapshot) {
 	}
 }
 
-// addOthers adds requests that came by other frontends.
+// addOthers adds requests from other frontends.
 func addOthers(p *page.Model, cells []cell) {
 	for i := range cells {
 		p.Good[i] += cells[i].good
@@ -62,7 +62,7 @@ func addOthers(p *page.Model, cells []cell) {
 // pageSeconds is the length of the page's series.
 const pageSeconds = 120
 
-// pageData is what the page shows now.
+// pageData returns the current data of the page.
 func (g *Gateway) pageData() page.Data {
 	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Ready: g.isReady(), Live: g.client.Stats().Live, Seconds: pageSeconds,
 		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}, Steps: []page.Batch{}}
@@ -85,7 +85,7 @@ func (g *Gateway) pageData() page.Data {
 			p.Good, p.Bad = append(p.Good, c.good), append(p.Bad, bad)
 			p.P99 = append(p.P99, float64(quantileOf(&c.latencies, 0.99).Microseconds())/1e3)
 
-			// The median is of the last ten seconds.
+			// The median covers the last ten seconds.
 			if i >= pageSeconds-10 {
 				for b, n := range c.latencies {
 					lately[b] += n

@@ -29,7 +29,7 @@ parameters { key: "alpha_ms" value { string_value: "` + alpha + `" } } parameter
 parameters { key: "slo_ms" value { string_value: "` + slo + `" } }`
 }
 
-// wholeGateway is a gateway over a scheduler and emulated GPUs, and its REST address.
+// wholeGateway returns a gateway over a scheduler and emulated GPUs, and its REST address.
 func wholeGateway(t testing.TB, models map[string]string, gpus int) (*stage.Stage, string) {
 	t.Helper()
 	s, err := stage.Open(context.Background(), models, gpus)
@@ -57,7 +57,7 @@ func wholeGateway(t testing.TB, models map[string]string, gpus int) (*stage.Stag
 	return s, "http://" + ln.Addr().String()
 }
 
-// watched is a process that looks at a stage's scheduler until the test ends.
+// watched returns a process that watches a stage's scheduler until the test ends.
 func watched(t testing.TB, s *stage.Stage) *observe.Process {
 	w := observe.Watch(s.Engine)
 	t.Cleanup(func() {
@@ -87,7 +87,7 @@ func TestPageData(t *testing.T) {
 	var d page.Data
 	var text []byte
 	ended, sized := uint64(0), uint64(0)
-	until(t, func() bool { // the series' last second is whole, and the scheduler was looked at
+	until(t, func() bool { // the series' last second is complete, and the scheduler was sampled
 		_, _, text = call(t, "GET", url+"/v2/downbeat/page", nil)
 		d, ended, sized = page.Data{}, 0, 0
 		if err := json.Unmarshal(text, &d); err != nil {
@@ -124,8 +124,8 @@ func TestPageData(t *testing.T) {
 	}
 }
 
-// TestPageCountsOtherFrontends: where the scheduler runs in the process, the page counts requests that come past the gateway, each
-// once beside the gateway's own.
+// TestPageCountsOtherFrontends: if the scheduler runs in the process, the page counts requests from other frontends,
+// each once, besides the gateway's own.
 func TestPageCountsOtherFrontends(t *testing.T) {
 	s, url := wholeGateway(t, map[string]string{"car": emulated("0.1", "1", "5000", "8")}, 1)
 	look := func() (d page.Data, good, bad uint32) {
@@ -168,7 +168,7 @@ func TestPageCountsOtherFrontends(t *testing.T) {
 		}
 	}
 
-	// These cannot be met: a batch of one takes 1.1 ms.
+	// These requests cannot meet their deadline: a batch of one takes 1.1 ms.
 	dropped := uint32(0)
 	for range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -190,8 +190,8 @@ func TestPageCountsOtherFrontends(t *testing.T) {
 	}
 }
 
-// TestPageInBrowser draws the page in headless Chromium and looks at what was drawn. With
-// PAGE_PNG=file it keeps the picture, after a longer load.
+// TestPageInBrowser draws the page in headless Chromium and checks the result. With PAGE_PNG=file it saves the
+// picture, after a longer load.
 func TestPageInBrowser(t *testing.T) {
 	chromium := findChromium(t)
 	keep, d, theme := os.Getenv("PAGE_PNG"), time.Second, os.Getenv("PAGE_THEME")
@@ -243,7 +243,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 }
 
-// findChromium returns the browser that draws pages, and skips the test where there is none.
+// findChromium returns the browser, and skips the test if there is none.
 func findChromium(t *testing.T) string {
 	t.Helper()
 	chromium, err := exec.LookPath("chromium")
@@ -253,8 +253,8 @@ func findChromium(t *testing.T) string {
 	return chromium
 }
 
-// browse runs Chromium once and returns what it prints. One that does not end, as a browser now and then does not on a busy host, is
-// started again.
+// browse runs Chromium once and returns its output. A browser that hangs, as happens on a busy host, is started
+// again.
 func browse(t *testing.T, chromium, url string, flags ...string) string {
 	t.Helper()
 	for tries := 3; ; tries-- {
@@ -275,6 +275,6 @@ func browseOnce(t *testing.T, chromium, url string, flags ...string) ([]byte, er
 	args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--virtual-time-budget=2500", "--user-data-dir=" + t.TempDir()}, flags...)
 	c := exec.CommandContext(ctx, chromium, append(args, url)...)
-	c.WaitDelay = 5 * time.Second // its children hold its output
+	c.WaitDelay = 5 * time.Second // its children hold its output open
 	return c.Output()
 }

@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/frontend/gateway/page"
 )
 
-// browsePanels draws the page in headless Chromium, with answers by what they are told of, and returns what was drawn.
+// browsePanels draws the page in headless Chromium with the given answers by path, and returns the drawn document.
 func browsePanels(t *testing.T, answers map[string]any) string {
 	t.Helper()
 	chromium := findChromium(t)
@@ -54,7 +54,7 @@ func wantDrawn(t *testing.T, dom, section string, texts ...string) {
 	}
 }
 
-// TestPlanInBrowser: the page draws what each GPU holds, by kind and sub-cluster, and the step of a plan that is under way.
+// TestPlanInBrowser: the page draws the models on each GPU, by kind and sub-cluster, and the current step of a plan.
 func TestPlanInBrowser(t *testing.T) {
 	vehicle := engine.ResidentModel{Model: "vehicle-l:1", State: "offered", Static: 3 << 20, Rate: 12}
 	dom := browsePanels(t, map[string]any{observe.PlanPath: engine.PlanStatus{Number: 3, State: engine.PlanApplying, Taken: 4, Left: 2,
@@ -68,8 +68,8 @@ func TestPlanInBrowser(t *testing.T) {
 		"vehicle-l:1: 3.0 MiB, offered, 12 requests/s on all GPUs", `class="pale" title="vehicle-s:2: 1.0 MiB, warm`, "5.0 MiB of 16.0 GiB", "4.0 MiB")
 }
 
-// TestFamiliesInBrowser: the page draws the price of GPU time, and of a family who answers it, why a variant is left out,
-// what a request more costs and which rule dropped requests.
+// TestFamiliesInBrowser: the page draws the price of GPU time and, for a family, which variants answer, why a variant
+// is left out, what one more request costs and which rule dropped requests.
 func TestFamiliesInBrowser(t *testing.T) {
 	answered := engine.Answered{Seconds: 60, Answers: 200, Accuracy: 0.9725, Variants: []engine.AnsweredByOne{{Model: "vehicle-l", Version: "1", Accuracy: 0.98, Share: 0.75},
 		{Model: "vehicle-s", Version: "1", Accuracy: 0.95, Share: 0.25}}, Drops: []engine.DropsByOneRule{{Rule: "no GPU in time", Reason: "deadline_cannot_be_met", Requests: 7}}}
@@ -81,7 +81,7 @@ func TestFamiliesInBrowser(t *testing.T) {
 				Variants: []engine.Offered{{Model: "vehicle-l", Version: "1", Accuracy: 0.98, Kind: "a2", Batch: 4, GPUTime: 1.5, Intended: true},
 					{Model: "vehicle-s", Version: "1", Accuracy: 0.95, Kind: "a2", Batch: 4, GPUTime: 0.5, LeftOut: "price: at 1.25 another is worth more"}},
 				Next: &engine.NextCost{Model: "vehicle-l", Kind: "a2", GPUTime: 1.5, Cost: 0.0019}},
-			{Family: "vehicle", Floor: 0.98, Lately: nobody, Minute: nobody}, // a floor that nobody asks for
+			{Family: "vehicle", Floor: 0.98, Lately: nobody, Minute: nobody}, // a floor that no request has
 			{Family: "person", Floor: 0.5, Lately: nobody, Minute: nobody, Why: "no backend serves a variant"}}}})
 	wantDrawn(t, dom, "familybox", "a2: 4 GPUs, price 1.25, 1.50 in the last minute", "accuracy 0.95 or more · 40 requests/s · 3 queued",
 		"accuracy 0.9725 lately, 0.9725 in the last 60 s of 200 answers", "one request more: vehicle-l on a2, 1.50 ms of GPU time for 0.0019 of accuracy",
@@ -92,7 +92,8 @@ func TestFamiliesInBrowser(t *testing.T) {
 	}
 }
 
-// TestLearningInBrowser: the page draws how a learner stands, its accuracy beside that without learning, and its spare work.
+// TestLearningInBrowser: the page draws a learner's state, its accuracy next to that without learning, and its spare
+// work.
 func TestLearningInBrowser(t *testing.T) {
 	learner := learn.Standing{Model: "vehicle-s", Version: 4, First: 2, Versions: []int{2, 3, 4}, Learning: true, Samples: 900, Steps: 70, Drifts: 1, Published: 2, Discarded: 3,
 		Accuracy: []learn.AccuracyAfter{{Ago: 9, Version: 3, Samples: 32, Serving: 0.75, First: 0.5}, {Ago: 1, Version: 4, Samples: 32, Serving: 0.875, First: 0.5625}}}
@@ -111,7 +112,7 @@ func TestLearningInBrowser(t *testing.T) {
 	}
 }
 
-// TestCanariesInBrowser: the page lists the versions that are tried, with what was counted of them.
+// TestCanariesInBrowser: the page lists the versions on trial, with their counts.
 func TestCanariesInBrowser(t *testing.T) {
 	dom := browsePanels(t, map[string]any{CanaryPath: map[string]any{"canaries": []CanaryStatus{{Canary: Canary{Model: "vehicle-s", Base: "1", Version: "2", Share: 0.1, Shadow: 0.5},
 		BaseEnds: CanaryEnds{Good: 90, Bad: 2, Seconds: 0.92}, VersionEnds: CanaryEnds{Good: 10, Seconds: 0.2}, Copies: CopyEnds{Same: 40, Different: 3, Failed: 1, Skipped: 5, Difference: 0.25}}}}})

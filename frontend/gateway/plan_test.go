@@ -11,7 +11,8 @@ import (
 	"downbeat.dev/core/observe"
 )
 
-// TestPlansOverREST: an operator sees what is where, has a plan proposed, applies it, and is refused what makes no sense.
+// TestPlansOverREST: an operator sees the placement, requests a plan, applies it, and gets an error for invalid
+// requests.
 func TestPlansOverREST(t *testing.T) {
 	g := serveFamily(t)
 	s := httptest.NewServer(g.rest.Handler)
@@ -55,7 +56,7 @@ func TestPlansOverREST(t *testing.T) {
 		}
 	}
 
-	// Rolled back to the same: there is nothing to do.
+	// Rollback to the same plan: there is nothing to do.
 	if code, _, text := call(t, "POST", s.URL+observe.PlanPath+"/rollback", nil); code != http.StatusOK || !strings.Contains(string(text), "rolled back") {
 		t.Errorf("roll back: %d %s", code, text)
 	}

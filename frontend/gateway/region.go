@@ -21,21 +21,21 @@ const (
 	regionNameMax = 256
 )
 
-// regionDir is where the objects of shm_open lie on Linux.
+// regionDir is the directory of shm_open's objects on Linux.
 const regionDir = "/dev/shm"
 
-// region is memory that a client of this host has registered: a part of a shared memory object, or device memory. An object
-// is mapped, and copied from and to by rdma.CopyShared alone, here or in the data plane: a client may truncate it under a
-// request.
+// region is memory that a client of this host registered: a part of a shared memory object, or device memory. An
+// object is mapped, and only rdma.CopyShared copies from and to it, here or in the data plane, because a client may
+// truncate the object during a request.
 type region struct {
 	name, key    string
-	offset, size int64        // of the region within the object, bytes
+	offset, size int64        // of the region within the object, in bytes
 	file         *os.File     // the object
-	memory       []byte       // of the object, from the page on that the region begins in
-	start        int64        // of the region in memory
-	users        atomic.Int64 // the registry and each call under way; the last closes file and mapping
+	memory       []byte       // the object's memory, from the page in which the region begins
+	start        int64        // offset of the region in memory
+	users        atomic.Int64 // the registry and each call under way; the last one closes file and mapping
 
-	device   DeviceRegion // the memory, instead of an object; nil: it is one
+	device   DeviceRegion // device memory instead of an object; nil: an object
 	deviceID int
 }
 
@@ -43,16 +43,16 @@ func (r *region) releaseRegion() {
 	switch {
 	case r.users.Add(-1) > 0:
 	case r.device != nil:
-		_ = r.device.Close() // nobody is left to be told
+		_ = r.device.Close() // no caller is left to report to
 	default:
-		_ = syscall.Munmap(r.memory) // fails for what is no mapping alone
+		_ = syscall.Munmap(r.memory) // fails only for memory that is not a mapping
 		r.file.Close()
 	}
 }
 
 // mapRegion maps the region's part of its object.
 func (r *region) mapRegion() error {
-	// A mapping begins at a page; a region may begin anywhere.
+	// A mapping begins at a page boundary; a region may begin anywhere.
 	r.start = r.offset % int64(os.Getpagesize())
 
 	var err error
@@ -60,10 +60,10 @@ func (r *region) mapRegion() error {
 	return err
 }
 
-// bytesAt is n bytes of the region. They must be touched by rdma.CopyShared alone.
+// bytesAt returns n bytes of the region. Only rdma.CopyShared may access them.
 func (r *region) bytesAt(at, n int64) []byte { return r.memory[r.start+at:][:n] }
 
-// readAt fills dst from a place in the region.
+// readAt fills dst from an offset of the region.
 func (r *region) readAt(dst []byte, at int64) error {
 	if r.device != nil {
 		_, err := r.device.ReadAt(dst, at)
@@ -72,7 +72,7 @@ func (r *region) readAt(dst []byte, at int64) error {
 	return r.copyShared(dst, r.bytesAt(at, int64(len(dst))), at)
 }
 
-// writeAt writes src to a place in the region.
+// writeAt writes src to an offset of the region.
 func (r *region) writeAt(src []byte, at int64) error {
 	if r.device != nil {
 		_, err := r.device.WriteAt(src, at)
@@ -81,17 +81,17 @@ func (r *region) writeAt(src []byte, at int64) error {
 	return r.copyShared(r.bytesAt(at, int64(len(src))), src, at)
 }
 
-// copyShared copies from or to the region, of which at says the place. What the object does not have any more is an error: pages that are gone, where the fault
-// would else end the process, and the rest of a page.
+// copyShared copies from or to the region at offset at. It returns an error if the object no longer has the bytes:
+// both for missing pages, whose fault would otherwise end the process, and for the missing rest of a page.
 func (r *region) copyShared(dst, src []byte, at int64) error {
 	end := at + int64(len(dst))
 	if !rdma.CopyShared(dst, src) {
 		return r.shrunkFault(at, end)
 	}
-	return r.checkSize(at, end) // after the copy, so that an object which shrinks meanwhile is noticed, too
+	return r.checkSize(at, end) // after the copy, so that an object that shrinks meanwhile is also noticed
 }
 
-// checkSize tells whether the object still has a part of the region.
+// checkSize checks that the object still has a part of the region.
 func (r *region) checkSize(at, end int64) error {
 	if fileSize(r.file) < r.offset+end {
 		return r.shrunkFault(at, end)
@@ -103,7 +103,7 @@ func (r *region) shrunkFault(at, end int64) error {
 	return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, end)
 }
 
-// fileSize is how large a file is now; 0 if nobody can tell.
+// fileSize returns a file's current size; 0 if it cannot be read.
 func fileSize(f *os.File) int64 {
 	info, err := f.Stat()
 	if err != nil {
@@ -112,17 +112,17 @@ func fileSize(f *os.File) int64 {
 	return info.Size()
 }
 
-// regions are those that clients have registered. Its methods may be called from any goroutine.
+// regions are the regions that clients have registered. Any goroutine may call its methods.
 type regions struct {
 	off     bool         // the deployment does not allow them
-	devices DeviceMemory // nil: there is none
+	devices DeviceMemory // nil: no device memory
 	mu      sync.Mutex
 	all     map[string]*region // guarded by mu
 }
 
 const regionsOff = "shared memory is not allowed by this deployment (client_shm in section protocol)"
 
-// registerRegion opens an object and makes a part of it known by a name.
+// registerRegion opens an object and registers a part of it under a name.
 func (s *regions) registerRegion(name, key string, offset, size uint64) *fault {
 	switch {
 	case s.off:
@@ -138,7 +138,7 @@ func (s *regions) registerRegion(name, key string, offset, size uint64) *fault {
 		return f
 	}
 
-	// A clear error now: reads and writes meet whatever the object becomes later.
+	// Check now for a clear error; reads and writes check the object's later size.
 	if has := fileSize(file); uint64(has) < offset+size {
 		file.Close()
 		return invalidFault("region %q: offset %d and byte_size %d: the object %q has %d bytes", name, offset, size, key, has)
@@ -180,15 +180,15 @@ func (s *regions) addRegion(r *region) *fault {
 	return nil
 }
 
-// openObject opens a shared memory object that belongs to the gateway's own user: the name alone, which anyone who may
-// call can guess, opens nobody else's.
+// openObject opens a shared memory object, but only of the gateway's own user: any caller can guess the names of
+// other users' objects.
 func openObject(key string) (*os.File, *fault) {
 	base := strings.TrimPrefix(key, "/")
 	if base == "" || len(base) > 255 || base == "." || base == ".." || strings.ContainsAny(base, "/\x00") {
 		return nil, invalidFault("key: %.40q: must be the name of a shared memory object, such as \"/input\"", key)
 	}
 
-	// No link leads elsewhere, and a FIFO does not block the call.
+	// Follow no link, and do not block on a FIFO.
 	file, err := os.OpenFile(filepath.Join(regionDir, base), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -197,7 +197,7 @@ func openObject(key string) (*os.File, *fault) {
 		return nil, invalidFault("key: %q: Unable to open shared memory region: this gateway's user may not, or it is no plain object", key)
 	}
 
-	// The open file is asked, since its name may have come to mean another object.
+	// Check the open file, since its name may by now mean another object.
 	info, err := file.Stat()
 	if err == nil && info.Mode().IsRegular() {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok && int(sys.Uid) == os.Geteuid() {
@@ -208,7 +208,7 @@ func openObject(key string) (*os.File, *fault) {
 	return nil, invalidFault("key: %q: Unable to open shared memory region: it belongs to another user than the gateway's, or is no plain object", key)
 }
 
-// The forms of regions, as errors name them.
+// The forms of regions, as in errors.
 const (
 	formSystem = "system"
 	formCUDA   = "cuda"
@@ -222,8 +222,8 @@ func (r *region) form() string {
 	return formSystem
 }
 
-// unregisterRegion forgets a region of a form, all of them if the name is empty; of one that is not there, too, as in Triton, whose clients
-// unregister before they register. Calls that use it end as if it were still there.
+// unregisterRegion removes a region of a form, or all of them if the name is empty. Removing an unknown region is no
+// error, as in Triton, whose clients unregister before they register. Calls that use the region continue with it.
 func (s *regions) unregisterRegion(form, name string) {
 	s.mu.Lock()
 	var gone []*region
@@ -235,13 +235,13 @@ func (s *regions) unregisterRegion(form, name string) {
 	}
 	s.mu.Unlock()
 
-	// A driver may wait for its device before it lets go of memory: calls that take other regions do not.
+	// A driver may wait for its device before it frees memory. Calls that take other regions do not wait for that.
 	for _, r := range gone {
 		r.releaseRegion()
 	}
 }
 
-// listRegions returns a region of a form, all of them by name if the name is empty.
+// listRegions returns a region of a form, or all of them sorted by name if the name is empty.
 func (s *regions) listRegions(form, name string) ([]*region, *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +271,7 @@ func (s *regions) takeRegion(name string) (*region, *fault) {
 		return nil, invalidFault("Unable to find shared memory region: '%.256s': it is not registered", name)
 	}
 
-	// Under the lock, where the registry's own use cannot end in between.
+	// Under the lock, so that the registry's own use cannot end in between.
 	r.users.Add(1)
 	return r, nil
 }

@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// memoryRoutes registers the shared memory extensions. Without a GPU, CUDA's may be asked about and undone, since Triton's
-// clients do that before anything else, but not used.
+// memoryRoutes registers the shared memory extensions. Without a GPU, CUDA's status and unregister calls work,
+// because Triton's clients make them first, but register is refused.
 func (g *Gateway) memoryRoutes(mux *http.ServeMux) {
 	const system, cuda = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 	for _, region := range []string{"", "/region/{region}"} {
@@ -77,7 +77,7 @@ func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
 	})
 	f := s.finish()
 
-	// JSON's numbers have a sign, the registry's have none.
+	// JSON's numbers have a sign, the registry's do not.
 	if f == nil && (offset < 0 || size < 0) {
 		f = invalidFault("body: offset %d and byte_size %d: must not be negative", offset, size)
 	}
@@ -91,7 +91,7 @@ func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
 	guard.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// SystemSharedMemoryStatus tells of the registered regions.
+// SystemSharedMemoryStatus returns the registered regions.
 func (s *grpcServer) SystemSharedMemoryStatus(_ context.Context, r *oip.SystemSharedMemoryStatusRequest) (*oip.SystemSharedMemoryStatusResponse, error) {
 	found, f := s.g.regions.listRegions(formSystem, r.Name)
 	if f != nil {
@@ -105,7 +105,7 @@ func (s *grpcServer) SystemSharedMemoryStatus(_ context.Context, r *oip.SystemSh
 	return &oip.SystemSharedMemoryStatusResponse{Regions: all}, nil
 }
 
-// SystemSharedMemoryRegister makes a region known.
+// SystemSharedMemoryRegister registers a region.
 func (s *grpcServer) SystemSharedMemoryRegister(_ context.Context, r *oip.SystemSharedMemoryRegisterRequest) (*oip.SystemSharedMemoryRegisterResponse, error) {
 	if f := s.g.regions.registerRegion(r.Name, r.Key, r.Offset, r.ByteSize); f != nil {
 		return nil, f.GRPCStatus().Err()
@@ -113,7 +113,7 @@ func (s *grpcServer) SystemSharedMemoryRegister(_ context.Context, r *oip.System
 	return new(oip.SystemSharedMemoryRegisterResponse), nil
 }
 
-// SystemSharedMemoryUnregister forgets a region or all of them.
+// SystemSharedMemoryUnregister removes a region, or all of them.
 func (s *grpcServer) SystemSharedMemoryUnregister(_ context.Context, r *oip.SystemSharedMemoryUnregisterRequest) (*oip.SystemSharedMemoryUnregisterResponse, error) {
 	s.g.regions.unregisterRegion(formSystem, r.Name)
 	return new(oip.SystemSharedMemoryUnregisterResponse), nil

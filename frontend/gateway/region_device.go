@@ -12,20 +12,20 @@ import (
 
 // DeviceMemory opens device memory that other processes of this host share. Any goroutine may call its methods.
 type DeviceMemory interface {
-	// Count returns how many devices there are; 0: memory of none can be opened.
+	// Count returns the number of devices; 0: no device memory can be opened.
 	Count() int
 	// OpenRegion opens the first size bytes of the memory that a handle (a cudaIpcMemHandle_t) names, on a device.
 	OpenRegion(handle [HandleBytes]byte, device int, size int64) (DeviceRegion, error)
 }
 
-// DeviceRegion is memory of a device that belongs to another process. Any goroutine may read and write it until Close.
+// DeviceRegion is device memory that belongs to another process. Any goroutine may read and write it until Close.
 type DeviceRegion interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
 }
 
-// HandleBytes is the size of the handle by which processes share device memory.
+// HandleBytes is the size of the handle with which processes share device memory.
 const HandleBytes = 64
 
 func errCUDA() *fault {
@@ -33,7 +33,7 @@ func errCUDA() *fault {
 		"CUDA shared memory is not supported here: there is no GPU whose memory this gateway can open; register system shared memory")
 }
 
-// countDevices is how many devices there are.
+// countDevices returns the number of devices.
 func (s *regions) countDevices() int {
 	if s.devices == nil {
 		return 0
@@ -41,7 +41,7 @@ func (s *regions) countDevices() int {
 	return s.devices.Count()
 }
 
-// registerDevice opens device memory and makes it known by a name.
+// registerDevice opens device memory and registers it under a name.
 func (s *regions) registerDevice(name string, handle []byte, device int64, size uint64) *fault {
 	n := s.countDevices()
 	switch {
@@ -73,8 +73,8 @@ func (s *regions) registerDevice(name string, handle []byte, device int64, size 
 	return nil
 }
 
-// deviceFault is what a copy between host and device ended with. The request was checked before, so that what fails is the
-// device, or its owner's memory.
+// deviceFault returns the fault for a failed copy between host and device. The request was checked before, so the
+// failure is the device's or that of its owner's memory.
 func (r *region) deviceFault(at int64, n int, err error) error {
 	if err == nil {
 		return nil

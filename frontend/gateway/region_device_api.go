@@ -16,7 +16,7 @@ type restDevice struct {
 	Size   int64  `json:"byte_size"`
 }
 
-// listDevice returns a region of device memory, all of them if the name is empty. Without a GPU there are none to ask for.
+// listDevice returns a region of device memory, or all of them if the name is empty. Without a GPU there are none.
 func (g *Gateway) listDevice(name string) ([]*region, *fault) {
 	if g.regions.countDevices() == 0 {
 		return nil, nil
@@ -39,7 +39,7 @@ func (g *Gateway) restDeviceStatus(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) restDeviceRegister(w http.ResponseWriter, r *http.Request) {
-	// Whatever the body says: there is nothing to open.
+	// Without a device nothing can be opened, whatever the body says.
 	if g.regions.countDevices() == 0 {
 		writeFault(w, errCUDA())
 		return
@@ -59,7 +59,7 @@ func (g *Gateway) restDeviceRegister(w http.ResponseWriter, r *http.Request) {
 	guard.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// registerDeviceJSON registers what the body of a REST request says.
+// registerDeviceJSON registers the region that a REST request's body describes.
 func (g *Gateway) registerDeviceJSON(name string, text []byte) *fault {
 	var handle string
 	var device, size int64
@@ -86,7 +86,7 @@ func (g *Gateway) registerDeviceJSON(name string, text []byte) *fault {
 		return f
 	}
 
-	// JSON's numbers have a sign, the registry's have none.
+	// JSON's numbers have a sign, the registry's do not.
 	if size < 0 {
 		return invalidFault("body: byte_size %d: must not be negative", size)
 	}
@@ -98,7 +98,7 @@ func (g *Gateway) registerDeviceJSON(name string, text []byte) *fault {
 	return g.regions.registerDevice(name, raw, device, uint64(size))
 }
 
-// CudaSharedMemoryStatus tells of the registered regions of device memory.
+// CudaSharedMemoryStatus returns the registered regions of device memory.
 func (s *grpcServer) CudaSharedMemoryStatus(_ context.Context, r *oip.CudaSharedMemoryStatusRequest) (*oip.CudaSharedMemoryStatusResponse, error) {
 	found, f := s.g.listDevice(r.Name)
 	if f != nil {
@@ -112,7 +112,7 @@ func (s *grpcServer) CudaSharedMemoryStatus(_ context.Context, r *oip.CudaShared
 	return &oip.CudaSharedMemoryStatusResponse{Regions: all}, nil
 }
 
-// CudaSharedMemoryRegister makes a region of device memory known, or refuses where there is no GPU.
+// CudaSharedMemoryRegister registers a region of device memory; without a GPU it refuses.
 func (s *grpcServer) CudaSharedMemoryRegister(_ context.Context, r *oip.CudaSharedMemoryRegisterRequest) (*oip.CudaSharedMemoryRegisterResponse, error) {
 	if f := s.g.regions.registerDevice(r.Name, r.RawHandle, r.DeviceId, r.ByteSize); f != nil {
 		return nil, f.GRPCStatus().Err()
@@ -120,7 +120,7 @@ func (s *grpcServer) CudaSharedMemoryRegister(_ context.Context, r *oip.CudaShar
 	return new(oip.CudaSharedMemoryRegisterResponse), nil
 }
 
-// CudaSharedMemoryUnregister forgets a region of device memory or all of them.
+// CudaSharedMemoryUnregister removes a region of device memory, or all of them.
 func (s *grpcServer) CudaSharedMemoryUnregister(_ context.Context, r *oip.CudaSharedMemoryUnregisterRequest) (*oip.CudaSharedMemoryUnregisterResponse, error) {
 	s.g.regions.unregisterRegion(formCUDA, r.Name)
 	return new(oip.CudaSharedMemoryUnregisterResponse), nil

@@ -18,7 +18,7 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// gpus are this host's, or the driver on the processor.
+// gpus are this host's GPUs, or the emulated driver.
 type gpus struct{ cudaregions.Devices }
 
 func (m *gpus) OpenRegion(handle [HandleBytes]byte, device int, size int64) (DeviceRegion, error) {
@@ -29,7 +29,8 @@ func (m *gpus) OpenRegion(handle [HandleBytes]byte, device int, size int64) (Dev
 	return r, nil
 }
 
-// withGPUs are options of a gateway that has GPUs. Their end tells whether a region stayed open; it comes after the gateway's.
+// withGPUs returns the options of a gateway with GPUs. Its cleanup, which runs after the gateway's, fails if a region
+// stayed open.
 func withGPUs(t *testing.T) Options {
 	t.Helper()
 	m := &gpus{}
@@ -41,7 +42,7 @@ func withGPUs(t *testing.T) Options {
 	return Options{ClientMemory: true, DeviceMemory: m}
 }
 
-// deviceBody is the body of a request to register what a handle names.
+// deviceBody returns the body of a request to register the memory of a handle.
 func deviceBody(handle []byte, device, size int64) string {
 	return fmt.Sprintf(`{"raw_handle":{"b64":%q},"device_id":%d,"byte_size":%d}`, base64.StdEncoding.EncodeToString(handle), device, size)
 }
@@ -89,7 +90,7 @@ func TestConformanceCUDASharedMemory(t *testing.T) {
 		t.Errorf("the owner has %x", got)
 	}
 
-	// Texts, whose lengths are looked at.
+	// Texts, whose lengths the gateway reads.
 	words := "\x02\x00\x00\x00hi\x01\x00\x00\x00x"
 	texts := cudatest.StartOwner(t, []byte(words))
 	registerDevice(t, server.URL, "text", deviceBody(texts.Handle[:], 0, int64(len(words))))
@@ -123,7 +124,7 @@ func TestConformanceCUDASharedMemory(t *testing.T) {
 	}
 }
 
-// TestConformanceCUDASharedMemoryGRPC: the same over gRPC. The gateway's end lets go of what is still registered.
+// TestConformanceCUDASharedMemoryGRPC: the same over gRPC. Closing the gateway releases what is still registered.
 func TestConformanceCUDASharedMemoryGRPC(t *testing.T) {
 	owner := cudatest.StartOwner(t, floats(1, 2, 0, 0))
 	conn, _ := rpc(t, withGPUs(t))
@@ -180,7 +181,7 @@ func TestConformanceCUDASharedMemoryGRPC(t *testing.T) {
 	}
 }
 
-// TestRegisterCUDARefuses: what can be wrong with a region of device memory and with tensors in it, each with its own words.
+// TestRegisterCUDARefuses: each error of a region of device memory, and of tensors in it, has its own text.
 func TestRegisterCUDARefuses(t *testing.T) {
 	owner := cudatest.StartOwner(t, make([]byte, 64))
 	server, _ := rest(t, withGPUs(t))
@@ -208,7 +209,7 @@ func TestRegisterCUDARefuses(t *testing.T) {
 		t.Errorf("a long name: %d %s", code, text)
 	}
 
-	// Both forms share their names.
+	// Both forms share one set of names.
 	register(t, server.URL, "object", object(t, make([]byte, 64)), 0, 64)
 	registerDevice(t, server.URL, "r", good)
 	for _, name := range []string{"object", "r"} {
@@ -233,7 +234,7 @@ func TestRegisterCUDARefuses(t *testing.T) {
 	}
 	unregisterDevices(t, server.URL)
 
-	// With GPUs, but not allowed.
+	// With GPUs, but without permission.
 	off := withGPUs(t)
 	off.ClientMemory = false
 	closed, _ := rest(t, off)
@@ -242,8 +243,8 @@ func TestRegisterCUDARefuses(t *testing.T) {
 	}
 }
 
-// TestUnregisterCUDAInUse: device memory comes and goes under calls that use it; each call is answered, and withGPUs finds
-// nothing open.
+// TestUnregisterCUDAInUse: device memory is registered and unregistered during calls that use it; each call is
+// answered, and withGPUs finds nothing open.
 func TestUnregisterCUDAInUse(t *testing.T) {
 	owner := cudatest.StartOwner(t, floats(1, 2))
 	server, _ := rest(t, withGPUs(t))
@@ -268,7 +269,7 @@ func TestUnregisterCUDAInUse(t *testing.T) {
 	wait.Wait()
 }
 
-// TestDeviceRowIsNotLent: a row that is long enough to be read where it lies is copied if it lies in device memory.
+// TestDeviceRowIsNotLent: a row long enough to be lent is copied if it lies in device memory.
 func TestDeviceRowIsNotLent(t *testing.T) {
 	content := bytes.Repeat([]byte{5}, wideBytes)
 	owner := cudatest.StartOwner(t, content)
@@ -282,7 +283,7 @@ func TestDeviceRowIsNotLent(t *testing.T) {
 	unregisterDevices(t, server.URL)
 }
 
-// TestCUDAWithoutGPU: a gateway without a GPU refuses in the same words as ever, whatever is asked, and lets clients clean up.
+// TestCUDAWithoutGPU: a gateway without a GPU refuses every request with the same text, and lets clients unregister.
 func TestCUDAWithoutGPU(t *testing.T) {
 	server, _ := rest(t, Options{ClientMemory: true})
 	for _, body := range []string{"", "{", deviceBody(make([]byte, 64), 0, 8)} {

@@ -2,11 +2,13 @@ package gateway
 
 import "downbeat.dev/frontend"
 
-// lendMin is the size of a row in bytes from which it is read where it lies. Shorter ones are copied in less time than that takes.
+// lendMin is the least size of a row, in bytes, that backends read in place. Copying a shorter row takes less time
+// than lending it.
 const lendMin = 8 << 10
 
-// lendRow has the next row of n bytes read from the client's region itself. It returns nil if the row must be copied: where its bytes are more than
-// one tensor's, or the gateway looks at them, or some backend is in another process, or they lie in device memory.
+// lendRow lends the next row of n bytes directly from the client's region. It returns nil if the row must be copied:
+// if its bytes come from several tensors, the gateway reads them, some backend runs in another process, or they lie
+// in device memory.
 func (in *inference) lendRow(client *frontend.Client, n int) *frontend.Buffer {
 	t, m := &in.inputs[0], in.model
 	if n < lendMin || len(in.inputs) > 1 || t.place.of == nil || t.place.of.device != nil || m.Sequence != nil || m.HasShapes() || m.Platform == platformApplication || in.canary != nil {
@@ -21,7 +23,8 @@ func (in *inference) lendRow(client *frontend.Client, n int) *frontend.Buffer {
 	return b
 }
 
-// checkLent tells whether the object that rows were read from has them still: else some of what was read were zeros, or nothing was.
+// checkLent checks that the object still has the rows that were read from it; otherwise some of the bytes read were
+// zeros, or nothing was read.
 func (in *inference) checkLent() *fault {
 	if !in.lent {
 		return nil

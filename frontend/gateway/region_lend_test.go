@@ -20,7 +20,7 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// wideBytes is a row of the model wide, which answers with its last byte.
+// wideBytes is the size of a row of the model wide, which answers with its last byte.
 const wideBytes = 3 * lendMin
 
 // wide serves one model of one large input; seen runs for each request after its input was read.
@@ -64,8 +64,8 @@ func askWide(t *testing.T, server *httptest.Server, offset, rows int) (int, stri
 	return code, string(text)
 }
 
-// TestRegionIsReadWhereItLies: a backend of the process reads rows from the client's pages, so that registered memory has no place for
-// them; what the client writes into its region is what the next request sees.
+// TestRegionIsReadWhereItLies: a backend in the process reads rows from the client's pages, so registered memory has
+// no room for them; the next request sees what the client writes into its region.
 func TestRegionIsReadWhereItLies(t *testing.T) {
 	server, c := wide(t, func() {})
 	pages := bytes.Repeat([]byte{5}, 100+2*wideBytes)
@@ -86,7 +86,7 @@ func TestRegionIsReadWhereItLies(t *testing.T) {
 		t.Errorf("after the client wrote: %d %s", code, text)
 	}
 
-	// One segment has slots of one size, so that a copy of a row would have needed a second one.
+	// A segment has slots of one size, so a copy of a row would have needed a second segment.
 	lent := c.Stats().Data
 	b, err := c.Buffer(wideBytes)
 	if err != nil {
@@ -98,8 +98,8 @@ func TestRegionIsReadWhereItLies(t *testing.T) {
 	}
 }
 
-// TestLentPagesVanish: a client that takes its pages away before they are read, or between that and the answer, gets an error of its own;
-// the gateway lives.
+// TestLentPagesVanish: a client that removes its pages before they are read, or before the answer, gets an error; the
+// gateway survives.
 func TestLentPagesVanish(t *testing.T) {
 	var key atomic.Pointer[string]
 	vanish := func() {

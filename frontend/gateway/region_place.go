@@ -7,15 +7,15 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// place is where a tensor lies in a client's region, as its parameters say.
+// place is the position of a tensor in a client's region, from its parameters.
 type place struct {
 	name         string
 	offset, size int64
 	named, sized bool
-	of           *region // once found; the call's to release
+	of           *region // set by find; the call releases it
 }
 
-// setParameter takes a parameter whose value is a number.
+// setParameter sets a parameter whose value is a number.
 func (p *place) setParameter(parameter string, value int64) *fault {
 	switch parameter {
 	case "shared_memory_offset":
@@ -31,7 +31,7 @@ func (p *place) setParameter(parameter string, value int64) *fault {
 	return nil
 }
 
-// findRegion looks up the region of a tensor, of which what says which.
+// findRegion looks up the region of a tensor; what names the tensor in errors.
 func (p *place) findRegion(s *regions, what string) *fault {
 	if p.named != p.sized {
 		return invalidFault("%s: shared_memory_region and shared_memory_byte_size: one is missing: both must be given", what)
@@ -41,7 +41,7 @@ func (p *place) findRegion(s *regions, what string) *fault {
 		return f
 	}
 
-	// Subtracted, since a sum of two numbers of a client may overflow.
+	// Subtract, because the sum of a client's two numbers may overflow.
 	if p.size > r.size || p.offset > r.size-p.size {
 		r.releaseRegion()
 		return invalidFault("%s: shared_memory_offset %d and shared_memory_byte_size %d: region %q has %d bytes", what, p.offset, p.size, p.name, r.size)
@@ -50,8 +50,8 @@ func (p *place) findRegion(s *regions, what string) *fault {
 	return nil
 }
 
-// findInput finds the region that an input lies in, if it says one. Texts are read at once, since their lengths must
-// be seen; other elements stay where they are until a row of them is copied to registered memory.
+// findInput finds the region of an input, if the input names one. Texts are read at once, because their lengths are
+// needed; other elements stay there until a row is copied to registered memory.
 func (in *inference) findInput(t *input) *fault {
 	if !t.place.named && !t.place.sized {
 		return nil
@@ -75,11 +75,11 @@ func (in *inference) findInput(t *input) *fault {
 	if err := t.place.of.readAt(t.raw, t.place.offset); err != nil {
 		return faultOf(err)
 	}
-	t.place.of = nil // raw has what it had
+	t.place.of = nil // raw has the elements now
 	return nil
 }
 
-// findOutput finds the region that an output is to lie in, if it says one, and checks that it will fit.
+// findOutput finds the region of an output, if the output names one, and checks that it will fit.
 func (in *inference) findOutput(o *output, t *model.Tensor) *fault {
 	if !o.place.named && !o.place.sized {
 		return nil
@@ -90,7 +90,7 @@ func (in *inference) findOutput(o *output, t *model.Tensor) *fault {
 
 	o.binary = false // its bytes are not in the answer
 
-	// Classes and texts have their size only with the result: placeOutputs checks it then.
+	// The size of classes and texts is known only with the result: placeOutputs checks it then.
 	if need := int64(t.RowBytes()) * int64(in.rows); o.classes == 0 && need > o.place.size {
 		return tooSmall(o, need)
 	}
@@ -110,7 +110,7 @@ func (in *inference) findRegion(p *place, what, name string) *fault {
 	return nil
 }
 
-// placeOutputs moves the outputs that are to lie in regions there.
+// placeOutputs moves outputs to the regions that they name.
 func (a *answer) placeOutputs(in *inference) *fault {
 	for i := range in.outputs {
 		o := &in.outputs[i]
@@ -124,16 +124,16 @@ func (a *answer) placeOutputs(in *inference) *fault {
 		if err := o.place.of.writeAt(a.raw[i], o.place.offset); err != nil {
 			return faultOf(err)
 		}
-		o.place.size = int64(len(a.raw[i])) // what the answer tells
+		o.place.size = int64(len(a.raw[i])) // the size that the answer reports
 		a.raw[i] = nil
 	}
 	return nil
 }
 
-// isMemoryParameter tells whether a tensor's parameter says that it lies in shared memory.
+// isMemoryParameter reports whether a tensor's parameter places it in shared memory.
 func isMemoryParameter(name string) bool { return strings.HasPrefix(name, "shared_memory_") }
 
-// parseJSON takes such a parameter of a JSON request.
+// parseJSON sets such a parameter from a JSON request.
 func (p *place) parseJSON(s *jsonScanner, name string) *fault {
 	if name == "shared_memory_region" {
 		p.name, p.named = s.readString(), true
@@ -142,7 +142,7 @@ func (p *place) parseJSON(s *jsonScanner, name string) *fault {
 	return p.setParameter(name, s.readInteger())
 }
 
-// decodeGRPC takes such a parameter of a gRPC request.
+// decodeGRPC sets such a parameter from a gRPC request.
 func (p *place) decodeGRPC(name string, value parameter) *fault {
 	if name == "shared_memory_region" {
 		if value.num != 3 {

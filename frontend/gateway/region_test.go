@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// object makes a shared memory object of this user, and returns its key.
+// object creates a shared memory object of this user, and returns its key.
 func object(t testing.TB, content []byte) string {
 	t.Helper()
 	f, err := os.CreateTemp(regionDir, "downbeat-test-*")
@@ -49,7 +49,7 @@ func register(t testing.TB, url, name, key string, offset, size int64) (int, str
 	return code, string(text)
 }
 
-// inRegion is a REST request for sum whose tensors lie at offsets of regions; out empty: in the answer.
+// inRegion returns a REST request for sum whose tensors lie at offsets of regions; out empty: in the answer.
 func inRegion(in, out string, rows int, offsets ...int) string {
 	size := 8 * rows
 	outputs := ""
@@ -112,7 +112,7 @@ func TestConformanceSharedMemory(t *testing.T) {
 	}
 }
 
-// TestConformanceSharedMemoryGRPC: the same over gRPC, whose raw contents leave out what lies in regions; and CUDA's form.
+// TestConformanceSharedMemoryGRPC: the same over gRPC, whose raw contents omit tensors in regions; and CUDA's form.
 func TestConformanceSharedMemoryGRPC(t *testing.T) {
 	conn, _ := rpc(t, Options{ClientMemory: true})
 	c := oip.NewGRPCInferenceServiceClient(conn)
@@ -154,7 +154,7 @@ func TestConformanceSharedMemoryGRPC(t *testing.T) {
 	}
 }
 
-// TestRegisterRefuses: what can be wrong with a region, each with its own words.
+// TestRegisterRefuses: each error of a region has its own text.
 func TestRegisterRefuses(t *testing.T) {
 	server, _ := rest(t, Options{ClientMemory: true})
 	key := object(t, make([]byte, 64))
@@ -177,7 +177,7 @@ func TestRegisterRefuses(t *testing.T) {
 		}
 	}
 
-	if os.Geteuid() == 0 { // who else could make an object of another user
+	if os.Geteuid() == 0 { // only root can create an object of another user
 		other := object(t, make([]byte, 64))
 		if err := os.Chown(filepath.Join(regionDir, other), 12345, 12345); err != nil {
 			t.Fatal(err)
@@ -202,7 +202,7 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-// tensorIn is a REST request for sum whose first input has the given parameters, and more fields.
+// tensorIn returns a REST request for sum whose first input has the given parameters, and more fields.
 func tensorIn(parameters, more string) string {
 	return `{"inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","parameters":{` + parameters + `}` + more + `},{"name":"b","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`
 }
@@ -212,7 +212,7 @@ func outputIn(parameters string) string {
 	return sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"sum","parameters":{` + parameters + `}}]}`
 }
 
-// TestSharedMemoryRefuses: what can be wrong with a tensor that is said to lie in a region.
+// TestSharedMemoryRefuses: each error of a tensor in a region.
 func TestSharedMemoryRefuses(t *testing.T) {
 	server, _ := rest(t, Options{ClientMemory: true})
 	key := object(t, make([]byte, 64))
@@ -239,13 +239,13 @@ func TestSharedMemoryRefuses(t *testing.T) {
 
 }
 
-// TestVanishingClients: what a client does to its object while it is registered is an error of its own calls at most.
+// TestVanishingClients: whatever a client does to its registered object, at most its own calls fail.
 func TestVanishingClients(t *testing.T) {
 	server, _ := rest(t, Options{ClientMemory: true})
 	key := object(t, make([]byte, 64))
 	register(t, server.URL, "r", key, 0, 64)
 
-	// A client that truncates its object gets an error, and the gateway lives.
+	// A client that truncates its object gets an error, and the gateway survives.
 	if err := os.Truncate(filepath.Join(regionDir, key), 4); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestVanishingClients(t *testing.T) {
 		}
 	}
 
-	// Whole pages that are gone are an error as well, not the gateway's end.
+	// Missing whole pages are also an error, and do not end the gateway.
 	const page = 1 << 16
 	pages := object(t, make([]byte, 2*page))
 	register(t, server.URL, "pages", pages, 8, 2*page-8)
@@ -269,7 +269,7 @@ func TestVanishingClients(t *testing.T) {
 		}
 	}
 
-	// One that unlinks it, or dies, keeps its region until it is unregistered: nothing is lost but memory.
+	// The region of a client that unlinks its object, or dies, stays until it is unregistered: only memory is lost.
 	gone := object(t, floats(5, 6))
 	register(t, server.URL, "gone", gone, 0, 8)
 	if err := os.Remove(filepath.Join(regionDir, gone)); err != nil {
@@ -280,7 +280,7 @@ func TestVanishingClients(t *testing.T) {
 	}
 }
 
-// TestSharedMemoryOff: a deployment that does not allow it says so, and opens nothing.
+// TestSharedMemoryOff: a deployment that does not allow shared memory says so, and opens nothing.
 func TestSharedMemoryOff(t *testing.T) {
 	server, _ := rest(t, Options{})
 	if code, text := register(t, server.URL, "r", object(t, make([]byte, 8)), 0, 8); code != http.StatusBadRequest || !strings.Contains(text, "client_shm") {
@@ -294,7 +294,8 @@ func TestSharedMemoryOff(t *testing.T) {
 	}
 }
 
-// TestUnregisterInUse: regions come and go under calls that use them; each call is answered, and no file stays open.
+// TestUnregisterInUse: regions are registered and unregistered during calls that use them; each call is answered, and
+// no file stays open.
 func TestUnregisterInUse(t *testing.T) {
 	server, _ := rest(t, Options{ClientMemory: true})
 	key := object(t, floats(1, 2))

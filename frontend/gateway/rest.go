@@ -11,11 +11,11 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// extensions are the published extensions of the protocol that this gateway speaks.
+// extensions are the protocol's published extensions that this gateway implements.
 var extensions = []string{"binary_tensor_data", "classification", "generate", "logging", "model_configuration", "model_repository",
 	"parameters", "schedule_policy", "statistics", "trace"}
 
-// listExtensions are those that this deployment allows.
+// listExtensions returns the extensions that this deployment allows.
 func (g *Gateway) listExtensions() []string {
 	if g.regions.off {
 		return extensions
@@ -27,7 +27,7 @@ func (g *Gateway) listExtensions() []string {
 	return append(memory, extensions...)
 }
 
-// registerRoutes registers the REST API and what the process tells of itself. The page's routes are added by New.
+// registerRoutes registers the REST API and the process's own routes. New adds the page's routes.
 func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v2", g.restServer)
 	mux.HandleFunc("GET /v2/{$}", g.restServer)
@@ -52,16 +52,16 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v2/logging", g.restLogging)
 	mux.HandleFunc("POST /v2/logging", g.restLogging)
 
-	// What no route takes gets an error of the API, not the mux's plain text.
+	// An unknown path gets an error in the API's form, not the mux's plain text.
 	for _, path := range []string{"/v2", "/v2/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { refusePath(mux, w, r) })
 	}
 }
 
-// refusePath answers what no route takes: the path, or only its method, is not the API's.
+// refusePath answers a request without a route: the API lacks the path, or only the method.
 func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		// The mux is asked whether the path would have a route with another method.
+		// Ask the mux whether the path has a route with another method.
 		other := *r
 		other.Method = method
 		if _, route := mux.Handler(&other); strings.HasPrefix(route, method) {
@@ -121,7 +121,7 @@ func (g *Gateway) restModelReady(w http.ResponseWriter, r *http.Request) {
 }
 
 func writeFault(w http.ResponseWriter, f *fault) {
-	// These pass: a client that comes again in a second may be served.
+	// These conditions pass: a client that retries after a second may be served.
 	if f.http == http.StatusTooManyRequests || f.http == http.StatusServiceUnavailable || f.retry {
 		w.Header().Set("Retry-After", "1")
 	}

@@ -10,33 +10,33 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// pieceBytes is how much of an answer is written at a time: an answer in JSON is never whole in memory unless
-// binary tensors follow it, which want its length in front.
+// pieceBytes is the part of an answer that is written at a time. An answer in JSON is never entirely in memory,
+// unless binary tensors follow it, which require its length in front.
 const pieceBytes = 64 << 10
 
-// joinedBytes is how large an answer with binary tensors may be that is put together before it is written.
+// joinedBytes is the largest answer with binary tensors that is assembled before it is written.
 const joinedBytes = 4 << 10
 
-// serverBuffer is the size from which on an answer may leave net/http's buffer before all of it is there.
+// serverBuffer is the size from which net/http may send part of an answer before all of it exists.
 const serverBuffer = 2048
 
-// answerStall is how long a client may take none of an answer; what it may take for all of it is times.answer.
+// answerStall is how long a client may read nothing of an answer; times.answer bounds the time for all of it.
 const answerStall = 10 * time.Second
 
-// Content types of answers, as headers have them: shared by all, never changed.
+// Content types of answers as header values, shared by all answers and never changed.
 var (
 	jsonContent   = []string{"application/json"}
 	binaryContent = []string{"application/octet-stream"}
 )
 
-// answerWriter writes one REST answer, piece by piece, to a client that may not take it.
+// answerWriter writes one REST answer, piece by piece, to a client that may stop reading.
 type answerWriter struct {
 	http.ResponseWriter
-	until time.Time // all of it must have been taken
-	text  []byte    // JSON that has not been written yet
+	until time.Time // deadline for the whole answer
+	text  []byte    // JSON not written yet
 	whole bool      // the JSON's length must be known before any of it is written
 	begun bool
-	err   error // the client went away or takes nothing: the rest is not written
+	err   error // the client disconnected or stopped reading: the rest is not written
 }
 
 // writeAnswer writes an inference response object, and binary tensors after it.
@@ -47,7 +47,8 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 	*w = answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0],
 		whole: slices.ContainsFunc(in.outputs, func(o output) bool { return o.binary && o.place.of == nil })}
 
-	// The JSON's length, which tells a client where binary tensors begin, is known only after it: without them text leaves earlier.
+	// The JSON's length, which tells a client where binary tensors begin, is known only at its end. Without such
+	// tensors the text can be sent earlier.
 	header := w.Header()
 	header["Content-Type"] = jsonContent
 	if w.whole {
@@ -69,13 +70,13 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 		header[headerLength] = []string{strconv.Itoa(len(w.text))}
 	}
 
-	// Headers may have left with the first piece, when the whole length was not known. net/http tells the length of what fits its
-	// buffer by itself, for less.
+	// The first piece may already have sent the headers, while the whole length was unknown. For an answer that fits
+	// its buffer, net/http sets the length itself, more cheaply.
 	if !w.begun && size >= serverBuffer {
 		header["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 
-	// Small tensors follow the text at once: copying them takes less than a write of their own.
+	// Append small tensors to the text: copying them takes less time than a separate write.
 	for i, o := range in.outputs {
 		if !o.binary {
 			continue
@@ -91,19 +92,19 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 	w.writeBytes(w.text)
 }
 
-// writeBytes writes bytes in pieces, each of which the client must take in time.
+// writeBytes writes bytes in pieces; the client must read each in time.
 func (w *answerWriter) writeBytes(b []byte) {
 	w.begun = true
 	for len(b) > 0 && w.err == nil {
 		piece := b[:min(len(b), pieceBytes)]
 		b = b[len(piece):]
 
-		// A slow client may take all the time of an answer, but must not stall within it.
+		// A slow client may use all the time of an answer, but must not stall within it.
 		deadline := time.Now().Add(answerStall)
 		if deadline.After(w.until) {
 			deadline = w.until
 		}
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) // a recorder has none
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) // a recorder does not support it
 		_, w.err = w.Write(piece)
 	}
 }
@@ -116,7 +117,7 @@ func (w *answerWriter) flushText() {
 	}
 }
 
-// writeResponse writes the inference response object, but for a last piece that stays in w.text.
+// writeResponse writes the inference response object, except for a last piece that stays in w.text.
 func (w *answerWriter) writeResponse(in *inference, a answer) {
 	b := append(w.text, `{"model_name":`...)
 	b = appendQuoted(b, []byte(in.model.Name))
@@ -131,7 +132,7 @@ func (w *answerWriter) writeResponse(in *inference, a answer) {
 		b = appendVariantJSON(b, v)
 	}
 
-	// From here on text may leave while the rest is written.
+	// From here on, text may be sent while the rest is written.
 	w.text = append(b, `,"outputs":[`...)
 	for i := range in.outputs {
 		if i > 0 {
@@ -188,12 +189,13 @@ func (w *answerWriter) writeElements(raw []byte, datatype model.Datatype) {
 	w.text = append(w.text, ']')
 }
 
-// reserveAnswer counts what a call's answer will take, before anything runs. It refuses an answer larger than bodyMax; text tells
-// that outputs which are not binary are written as JSON. BYTES outputs have no size before they are there.
+// reserveAnswer counts the memory of a call's answer before anything runs. It refuses an answer larger than bodyMax;
+// text says that outputs which are not binary are written as JSON. BYTES outputs have no known size before they
+// exist.
 func (in *inference) reserveAnswer(bodyMax int64, text bool) *fault {
 	row := rowSize(in.model.Outputs)
-	var chosen, json int64 // bytes of a row's outputs that are asked for in the message: raw and written
-	var placed int64       // bytes of those that go to shared memory
+	var chosen, json int64 // per row, the requested outputs in the message: as raw bytes and as written
+	var placed int64       // per row, the outputs that go to shared memory
 	whole := false
 	for _, o := range in.outputs {
 		t := in.model.Outputs[o.index]
@@ -221,23 +223,23 @@ func (in *inference) reserveAnswer(bodyMax int64, text bool) *fault {
 		return tooLarge("model %q: outputs of %d rows: up to %d bytes: must be at most %d: ask for fewer rows or outputs, or for binary ones", in.model.Name, rows, largest, bodyMax)
 	}
 
-	// A backend answers with all outputs of the model, whichever are asked for.
+	// A backend returns all outputs of the model, not only the requested ones.
 	need := rows * row
 	if rows > 1 {
 		need += rows * (chosen + placed) // gathered from the rows' results
 	}
 
-	// JSON in front of binary tensors is kept until its length is known.
+	// JSON in front of binary tensors stays in memory until its length is known.
 	if whole {
 		need += rows * (json - chosen)
 	}
 	return in.takeBytes(max(need, 0))
 }
 
-// classText is about what one class takes: a length, a value and an index.
+// classText is the approximate size of one class: a length, a value and an index.
 const classText = 32
 
-// rowSize is the bytes of one row of tensors, as far as they are known.
+// rowSize returns the bytes of one row of tensors, as far as they are known.
 func rowSize(tensors []model.Tensor) (n int64) {
 	for i := range tensors {
 		n += int64(tensors[i].RowBytes())

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// scratch is what a REST call reads its body into or writes its answer with.
+// scratch is the buffer for a REST call's body or answer.
 type scratch struct {
 	b      []byte
 	writer answerWriter
@@ -21,7 +21,7 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// scratchMax is the largest buffer worth keeping.
+// scratchMax is the largest buffer that the pool keeps.
 const scratchMax = 4 << 20
 
 func (s *scratch) putBack() {
@@ -32,15 +32,15 @@ func (s *scratch) putBack() {
 	}
 }
 
-// readBody reads a body, unpacked if it came packed. Its memory counts as the call's.
+// readBody reads a body and decompresses it if needed. The call counts its memory.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference, body *scratch) *fault {
-	// A length that is too large is refused before a byte of it is read.
+	// Refuse a length that is too large before reading any byte.
 	limit := g.o.BodyMax
 	if r.ContentLength > limit {
 		return tooLarge("body: %d bytes: must be at most %d", r.ContentLength, limit)
 	}
 
-	// A length that was told bounds the body: the server reads no more of it. Without one the bound is ours.
+	// A declared length bounds the body: the server reads no further. Otherwise BodyMax bounds it.
 	var from io.Reader = r.Body
 	if r.ContentLength < 0 {
 		from = http.MaxBytesReader(w, r.Body, limit)
@@ -49,7 +49,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
 		if r.ContentLength >= 0 {
-			// With room for one byte more, the end is met without growing the buffer.
+			// With room for one more byte, the read finds the end without growing the buffer.
 			most = int(r.ContentLength) + 1
 		}
 	case "gzip", "deflate":
@@ -59,7 +59,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference
 		}
 		defer unpacked.Close()
 
-		// The bound so far is on packed bytes, which may unpack to any number.
+		// So far only the compressed bytes are bounded, and they may expand without limit.
 		from = io.LimitReader(unpacked, limit+1)
 	default:
 		return refusalFault(http.StatusUnsupportedMediaType, codes.InvalidArgument, "invalid_argument", "header Content-Encoding: "+strconv.Quote(encoding)+": must be gzip, deflate or identity")
@@ -98,7 +98,7 @@ func bodyFault(err error, limit int64) *fault {
 	return invalidFault("body: %v", err)
 }
 
-// readAll is io.ReadAll into a buffer that is kept, which grows up to most as bytes arrive.
+// readAll is io.ReadAll into a reused buffer, which grows up to most as bytes arrive.
 func (in *inference) readAll(from io.Reader, body *scratch, most int) error {
 	b := body.b[:0]
 	defer func() { body.b = b }()
@@ -129,8 +129,8 @@ func (in *inference) readAll(from io.Reader, body *scratch, most int) error {
 	}
 }
 
-// bodyStart is the memory that a body gets at first, and bodyGrowth how many times what has arrived it gets at
-// most: a length that was only promised takes none.
+// bodyStart is a body's first memory, and bodyGrowth the largest ratio of its memory to the bytes that have arrived:
+// a declared length alone takes no memory.
 const (
 	bodyStart  = 64 << 10
 	bodyGrowth = 4

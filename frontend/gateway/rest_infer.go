@@ -13,10 +13,10 @@ import (
 	"downbeat.dev/core/observe/spans"
 )
 
-// headerLength is the header of the binary tensor extension: how long the JSON in front is.
+// headerLength is the header of the binary tensor extension: the length of the JSON in front.
 const headerLength = "Inference-Header-Content-Length"
 
-// inferences keeps the memory of REST calls.
+// inferences pools the memory of REST calls.
 var inferences = sync.Pool{New: func() any { return new(inference) }}
 
 func (in *inference) putBack() {
@@ -26,24 +26,24 @@ func (in *inference) putBack() {
 	}
 }
 
-// callForm is how calls of one kind are written.
+// callForm is the format of one kind of call.
 type callForm struct {
 	name  string                                                  // in the access log
-	parse func(*inference, *http.Request, []byte) *fault          // takes a body apart
-	write func(*Gateway, http.ResponseWriter, *inference, answer) // puts the model's answer into words
+	parse func(*inference, *http.Request, []byte) *fault          // parses a body
+	write func(*Gateway, http.ResponseWriter, *inference, answer) // writes the model's answer
 }
 
 var inferForm = callForm{"rest", (*inference).parseInfer, (*Gateway).writeAnswer}
 
-// callsOf is the handler of a route's calls.
+// callsOf returns the handler of a route's calls.
 func (g *Gateway) callsOf(form *callForm) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g.serveCall(w, r, r.PathValue("model"), r.PathValue("version"), form)
 	}
 }
 
-// routeCalls hands inferences to their handler without the mux's search, which takes longer than reading their JSON. All other
-// calls are the mux's, and so are inferences whose path is not plain.
+// routeCalls passes inferences to their handler without the mux's search, which takes longer than reading their JSON.
+// The mux handles all other calls, and inferences whose path is not plain.
 func (g *Gateway) routeCalls(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if model := modelOfCall(r); model != "" {
@@ -54,8 +54,8 @@ func (g *Gateway) routeCalls(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// modelOfCall is the model of an inference that names no version; empty: it is another call, or its path has something that the mux must
-// look at, such as an escape or a step upwards.
+// modelOfCall returns the model of an inference that names no version. It returns "" for another call, or if the path
+// contains something that the mux must resolve, such as an escape or "..".
 func modelOfCall(r *http.Request) string {
 	rest, models := strings.CutPrefix(r.URL.Path, "/v2/models/")
 	name, infer := strings.CutSuffix(rest, "/infer")
@@ -65,7 +65,7 @@ func modelOfCall(r *http.Request) string {
 	return name
 }
 
-// serveCall answers one call of a model over HTTP; an empty version is any.
+// serveCall answers one call of a model over HTTP; an empty version means any.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name, version string, form *callForm) {
 	body := scratches.Get().(*scratch)
 	defer body.putBack()
@@ -91,19 +91,19 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name, versio
 		return
 	}
 
-	// The answer points into the outputs, so that they live until it is written.
+	// The answer points into the outputs, so they stay alive until it is written.
 	defer a.releaseOutputs()
 	form.write(g, w, in, a)
 }
 
-// runBody reads and checks a call's body and runs what it asks for.
+// runBody reads and checks a call's body and runs the call.
 func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Request, name string, in *inference, body *scratch,
 	form *callForm) (a answer, f *fault) {
 	if in.model, f = g.resolveModel(ctx, name, in.wanted); f != nil {
 		return a, f
 	}
 
-	// A client that has used up what it may is refused before its body takes memory.
+	// Refuse a client that has used up its limits before its body takes memory.
 	if client := clientOf(ctx); client != nil {
 		if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
 			return a, f
@@ -131,8 +131,8 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return g.runCall(ctx, in)
 }
 
-// parseInfer takes a body apart. With the header, its number of bytes is JSON and the rest is binary; a header of 0 says
-// that all is one tensor.
+// parseInfer parses a body. With the header, that many bytes are JSON and the rest is binary; a header of 0 means
+// that all of it is one tensor.
 func (in *inference) parseInfer(r *http.Request, body []byte) *fault {
 	text := r.Header.Get(headerLength)
 	if text == "" {

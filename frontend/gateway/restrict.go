@@ -16,13 +16,13 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// Restrictions say which classes of endpoints ask callers for a header of their own: Triton's --http-restricted-api and
-// --grpc-restricted-protocol. They come beside tokens, which say who may call at all. Immutable.
+// Restrictions say which classes of endpoints require a header of their own: Triton's --http-restricted-api and
+// --grpc-restricted-protocol. They apply in addition to tokens, which decide who may call at all. Immutable.
 type Restrictions struct {
 	rest, grpc map[string]restriction // by class
 }
 
-// restriction is the header that a class asks for.
+// restriction is the header that a class requires.
 type restriction struct{ key, value string }
 
 // The classes of endpoints, under Triton's names.
@@ -47,11 +47,11 @@ const (
 	headerValueMax     = 1024
 )
 
-// rpcHeader begins the name of every header that a restriction of gRPC asks for.
+// rpcHeader is the prefix of every header name that a restriction of gRPC requires.
 const rpcHeader = "triton-grpc-protocol-"
 
-// OpenRestrictions reads a file of restrictions. Its lines are "http CLASS,…:KEY=VALUE" or "grpc CLASS,…:KEY=VALUE"; empty
-// ones and those that begin with # mean nothing. An error names the file and the line, never a value.
+// OpenRestrictions reads a file of restrictions. Its lines are "http CLASS,…:KEY=VALUE" or "grpc CLASS,…:KEY=VALUE";
+// empty lines and lines that begin with # are ignored. An error names the file and the line, never a value.
 func OpenRestrictions(path string) (*Restrictions, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func OpenRestrictions(path string) (*Restrictions, error) {
 	}
 	defer f.Close()
 
-	// One byte more than may be tells a file that is too large.
+	// One byte above the limit shows that a file is too large.
 	text, err := io.ReadAll(io.LimitReader(f, restrictedBytesMax+1))
 	if err == nil && len(text) > restrictedBytesMax {
 		err = fmt.Errorf("larger than %d bytes", restrictedBytesMax)
@@ -92,7 +92,7 @@ func (r *Restrictions) addLine(line string) error {
 		return fmt.Errorf("protocol %.20q: want http or grpc, then CLASS,…:KEY=VALUE", protocol)
 	}
 
-	// A value may hold colons and equals signs, too: only the first of each cuts.
+	// A value may also contain colons and equals signs: only the first of each separates.
 	names, header, colon := strings.Cut(strings.TrimSpace(rest), ":")
 	key, value, equals := strings.Cut(header, "=")
 	switch {
@@ -123,7 +123,8 @@ func isHeaderKey(key string) bool {
 	return key != "" && len(key) <= headerKeyMax && bad < 0
 }
 
-// isMet tells whether one of a header's values is the one asked for, in a time that does not tell how much of it is right.
+// isMet reports whether one of a header's values is the required one. Its duration does not reveal how much of a
+// value is right.
 func (x restriction) isMet(values []string) bool {
 	met := 0
 	for _, v := range values {
@@ -132,8 +133,8 @@ func (x restriction) isMet(values []string) bool {
 	return met == 1
 }
 
-// restrictRoutes lets a REST call through that has the header which its route's class asks for. The route says the class, as
-// the mux finds it, so that no spelling of a path evades it.
+// restrictRoutes passes on a REST call only if it has the header that its route's class requires. The class comes
+// from the route that the mux finds, so no spelling of a path evades it.
 func (r *Restrictions) restrictRoutes(mux *http.ServeMux, next http.Handler) http.Handler {
 	if r == nil || len(r.rest) == 0 {
 		return next
@@ -149,7 +150,8 @@ func (r *Restrictions) restrictRoutes(mux *http.ServeMux, next http.Handler) htt
 	})
 }
 
-// checkCall is why a gRPC call is refused by its headers: nil, it is not. The status is Triton's, whose clients compare the text.
+// checkCall returns the fault for a gRPC call without a required header; nil: not refused. The status is Triton's,
+// because its clients compare the text.
 func (r *Restrictions) checkCall(method string, headers metadata.MD) *fault {
 	if r == nil {
 		return nil
@@ -161,7 +163,7 @@ func (r *Restrictions) checkCall(method string, headers metadata.MD) *fault {
 	return refusalFault(http.StatusForbidden, codes.Unavailable, "forbidden", "This protocol is restricted, expecting header '"+rpcHeader+x.key+"'")
 }
 
-// classOfRoute is the class of a route by its pattern; empty: it has none, such as the page's.
+// classOfRoute returns the class of a route by its pattern; empty: none, as for the page.
 func classOfRoute(route string) string {
 	_, path, _ := strings.Cut(route, " ")
 	last := path[strings.LastIndexByte(path, '/')+1:]
@@ -178,7 +180,7 @@ func classOfRoute(route string) string {
 		return classLogging
 	}
 
-	// What is left is told by the last part of the path.
+	// The last part of the path determines the class of the other routes.
 	switch last {
 	case "live", "ready":
 		return classHealth
@@ -194,7 +196,7 @@ func classOfRoute(route string) string {
 	return ""
 }
 
-// classOfMethod is the class of a gRPC method by its full name; empty: it has none, such as reflection.
+// classOfMethod returns the class of a gRPC method by its full name; empty: none, as for reflection.
 func classOfMethod(method string) string {
 	if strings.HasPrefix(method, "/grpc.health.v1.Health/") {
 		return classHealth

@@ -26,7 +26,8 @@ func restricted(t *testing.T, text string) (*Restrictions, error) {
 	return OpenRestrictions(path)
 }
 
-// TestConformanceRestrictedAPI: a class of REST paths asks for a header, however the path is spelled; others do not.
+// TestConformanceRestrictedAPI: a class of REST paths requires a header, however the path is spelled; other classes
+// do not.
 func TestConformanceRestrictedAPI(t *testing.T) {
 	r, err := restricted(t, "# operators only\nhttp model-repository,statistics:admin-key=right\n\nhttp health:probe=x\ngrpc inference:k=v\n")
 	if err != nil {
@@ -93,7 +94,7 @@ func TestConformanceRestrictedProtocol(t *testing.T) {
 	}
 }
 
-// TestEveryEndpointHasItsClass: none of the protocol's can be left open by a class that was forgotten.
+// TestEveryEndpointHasItsClass: every endpoint of the protocol has a class, so none stays open by omission.
 func TestEveryEndpointHasItsClass(t *testing.T) {
 	for _, m := range oip.GRPCInferenceService_ServiceDesc.Methods {
 		if classOfMethod("/"+oip.GRPCInferenceService_ServiceDesc.ServiceName+"/"+m.MethodName) == "" {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A path that is served without the mux is one that the mux finds the same handler and model for; what it would mend or refuse is left to it.
+// For a path that is served without the mux, the mux would find the same handler and model; paths that it would clean
+// or refuse are left to it.
 func TestCallsAreRoutedAsTheMuxDoes(t *testing.T) {
 	var found string
 	mux := http.NewServeMux()

@@ -15,13 +15,13 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// answer is a call's outputs until release: raw[i] belongs to inference.outputs[i].
+// answer holds a call's outputs until release: raw[i] belongs to inference.outputs[i].
 type answer struct {
 	raw   [][]byte
 	calls []frontend.Call
 }
 
-// releaseOutputs gives the outputs' memory back.
+// releaseOutputs releases the outputs' memory.
 func (a *answer) releaseOutputs() {
 	for i := range a.calls {
 		a.calls[i].Result.Release()
@@ -32,7 +32,7 @@ func (a *answer) releaseOutputs() {
 func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	began := startOf(ctx)
 
-	// From here on the rows count as under way, until Done.
+	// The rows count as under way from here until Done.
 	if client := clientOf(ctx); client != nil {
 		if f := clientFault(client, client.Admit(in.rows, time.Now())); f != nil {
 			return answer{}, f
@@ -40,7 +40,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 		defer client.Done(in.rows)
 	}
 
-	// A timeout runs from the call's first byte, not from here.
+	// A timeout starts at the call's first byte, not here.
 	if in.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, began.Add(in.timeout))
@@ -61,7 +61,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	r := &in.room
 	r.calls = sizedZero(r.calls, in.rows)
 
-	// Deferred before the first buffer is taken: an error half way leaves some behind.
+	// Deferred before the first buffer is allocated, because an error half way leaves some behind.
 	defer in.freeInputs()
 
 	if err := g.fillBuffers(in); err != nil {
@@ -76,7 +76,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 
 	a := answer{calls: r.calls}
 
-	// Every row counts by itself, also where the call fails for another one.
+	// Every row counts by its own outcome, also if the call fails because of another row.
 	for i := range r.calls {
 		g.metrics.countEnd(in.model, 1, began, &r.calls[i].Result, r.calls[i].Err)
 	}
@@ -96,13 +96,13 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	return a, nil
 }
 
-// faultOfRows is what a call's rows failed for, if they did.
+// faultOfRows returns the fault of a call's rows, if one failed.
 func (in *inference) faultOfRows() *fault {
 	if f := in.checkLent(); f != nil {
 		return f
 	}
 
-	// A call has one answer: the first row that failed decides it.
+	// A call has one answer: the first failed row determines it.
 	calls := in.room.calls
 	if i := slices.IndexFunc(calls, func(c frontend.Call) bool { return c.Err != nil }); i >= 0 {
 		return countedFault(calls[i].Err).forModel(in.model)
@@ -110,14 +110,15 @@ func (in *inference) faultOfRows() *fault {
 	return nil
 }
 
-// nameAnswering makes the version that answered the call's own: the newest took it over if the one that was chosen went meanwhile.
+// nameAnswering reports the version that answered as the call's version: if the chosen one was unloaded meanwhile,
+// the newest answered instead.
 func (in *inference) nameAnswering(calls []frontend.Call) {
 	last := &calls[len(calls)-1]
 	if last.Err != nil || last.Result.Model != in.model.Name || last.Result.Version == in.model.Version {
 		return
 	}
 
-	// A copy: the model is everybody's.
+	// Copy the model, because all calls share it.
 	m := *in.model
 	m.Version = last.Result.Version
 	in.model = &m
@@ -131,23 +132,23 @@ func (in *inference) freeInputs() {
 	}
 }
 
-// countedFault is the fault of requests that the metrics have.
+// countedFault returns the fault of requests that the metrics already count.
 func countedFault(err error) *fault {
-	// A copy, since some faults are shared by all calls.
+	// Copy the fault, because calls share some faults.
 	f := *faultOf(err)
 	f.counted = true
 	return &f
 }
 
-// forModel tells of a request for m that was dropped whether it can be worth repeating: with a budget as long as
-// the model's SLO it was load that came between, with a shorter one the budget may never do.
+// forModel sets whether it can help to repeat a dropped request for m. With a budget of at least the model's SLO,
+// load was the cause; a shorter budget may never be enough.
 func (f *fault) forModel(m *frontend.Model) *fault {
 	f.retry = f.reason == model.DeadlineCannotBeMet.String() && f.budget >= m.Deadline()
 	return f
 }
 
-// Do is the client's Do for an application in the gateway's process: its requests are counted in
-// the metrics and seen on the page.
+// Do is the client's Do for an application in the gateway's process: its requests count in the metrics and appear on
+// the page.
 func (g *Gateway) Do(ctx context.Context, r frontend.Request) (frontend.Result, error) {
 	began := time.Now()
 	result, err := g.client.Do(ctx, r)
@@ -157,7 +158,7 @@ func (g *Gateway) Do(ctx context.Context, r frontend.Request) (frontend.Result, 
 	return result, err
 }
 
-// inferRows asks for all rows; one needs no bookkeeping.
+// inferRows sends all rows; a single row needs no bookkeeping.
 func (g *Gateway) inferRows(ctx context.Context, m *frontend.Model, calls []frontend.Call) {
 	if m.Platform == platformApplication {
 		g.runFrames(ctx, calls)
@@ -168,23 +169,22 @@ func (g *Gateway) inferRows(ctx context.Context, m *frontend.Model, calls []fron
 		return
 	}
 
-	// A call is answered as a whole: rows that run after one has failed would be run for nobody.
+	// A call is answered as a whole: after one row fails, running the others is useless.
 	failed := g.client.DoWhole(ctx, calls)
 	for i := range calls {
 		if calls[i].Err != nil {
-			calls[i].Err = failed // those that were canceled for it end for the same reason
+			calls[i].Err = failed // rows canceled because of it end for the same reason
 		}
 	}
 }
 
-// fillBuffers copies each row of the inputs to a registered buffer, the only copy that the gateway makes, or has it read where it
-// lies.
+// fillBuffers copies each row of the inputs to a registered buffer, the gateway's only copy, or lends it in place.
 func (g *Gateway) fillBuffers(in *inference) error {
 	r := &in.room
 	r.at, r.ends = sizedZero(r.at, len(in.inputs)), sizedZero(r.ends, len(in.inputs))
 	at, ends := r.at, r.ends // how far each input has been used
 	for row := range r.calls {
-		// Texts differ in length, so that a row's size is known only by walking through it.
+		// Texts differ in length, so only a walk through a row gives its size.
 		n := 0
 		for k := range in.inputs {
 			ends[k] = at[k] + in.rowBytes(k, at[k])
@@ -209,7 +209,7 @@ func (g *Gateway) fillBuffers(in *inference) error {
 	return nil
 }
 
-// copyRow copies the row of n bytes that room.at and room.ends tell to registered memory.
+// copyRow copies the row of n bytes between room.at and room.ends to registered memory.
 func (in *inference) copyRow(client *frontend.Client, n int) (*frontend.Buffer, error) {
 	b, err := client.Buffer(n)
 	if err != nil {
@@ -226,7 +226,7 @@ func (in *inference) copyRow(client *frontend.Client, n int) (*frontend.Buffer, 
 			continue
 		}
 
-		// Shared memory is read straight into its place.
+		// Read shared memory directly into the buffer.
 		if err := t.place.of.readAt(part, t.place.offset+int64(at)); err != nil {
 			b.Free()
 			return nil, err
@@ -235,7 +235,7 @@ func (in *inference) copyRow(client *frontend.Client, n int) (*frontend.Buffer, 
 	return b, nil
 }
 
-// rowBytes is the size of the row of input k that begins at byte at.
+// rowBytes returns the size of the row of input k that begins at byte at.
 func (in *inference) rowBytes(k, at int) int {
 	t, want := &in.inputs[k], in.model.Inputs[k]
 	if !want.Varies() {
@@ -256,7 +256,7 @@ func (a *answer) gatherOutputs(in *inference) *fault {
 	for row := range a.calls {
 		data := a.calls[row].Result.Data
 
-		// The bytes come from a backend: their sizes are checked before anything points at them.
+		// The bytes come from a backend: check their sizes before anything points into them.
 		if !splitOutputs(in.model, data, starts) {
 			return refusalFault(http.StatusInternalServerError, codes.Internal, "execution_failed", "model "+strconv.Quote(in.model.Name)+": the backend's output has a wrong size")
 		}
@@ -269,7 +269,7 @@ func (a *answer) gatherOutputs(in *inference) *fault {
 			case in.rows == 1:
 				a.raw[i] = part
 			default:
-				// The first row makes room for those that follow.
+				// The first row allocates capacity for those that follow.
 				a.raw[i] = append(slices.Grow(a.raw[i], (in.rows-row)*len(part)), part...)
 			}
 		}
@@ -277,7 +277,7 @@ func (a *answer) gatherOutputs(in *inference) *fault {
 	return nil
 }
 
-// splitOutputs finds where each output of a result begins; starts gets one entry more than outputs.
+// splitOutputs finds where each output of a result begins; starts has one entry more than outputs.
 func splitOutputs(m *frontend.Model, data []byte, starts []int) bool {
 	at := 0
 	for i, t := range m.Outputs {
@@ -295,7 +295,7 @@ func splitOutputs(m *frontend.Model, data []byte, starts []int) bool {
 	return at == len(data)
 }
 
-// shapeOf is the shape of output i of a call, valid until the next call of it, and its datatype.
+// shapeOf returns the shape of output i of a call, valid until the next call of shapeOf, and its datatype.
 func (in *inference) shapeOf(i int) ([]int64, model.Datatype) {
 	o := in.outputs[i]
 	t := in.model.Outputs[o.index]
@@ -304,7 +304,7 @@ func (in *inference) shapeOf(i int) ([]int64, model.Datatype) {
 		shape = append(shape, int64(in.rows))
 	}
 
-	// Classes are texts, as the extension has them, whatever the tensor's datatype is.
+	// The extension returns classes as texts, whatever the tensor's datatype is.
 	if o.classes > 0 {
 		in.room.shapes = append(shape, int64(min(o.classes, t.RowElements())))
 		return in.room.shapes, model.Bytes
@@ -323,7 +323,7 @@ func appendClasses(dst, raw []byte, t *model.Tensor, n int) []byte {
 		order[i] = i
 	}
 
-	// What is not a number comes last.
+	// NaN sorts last.
 	at := func(i int) float64 {
 		v := valueOf(raw[i*size:(i+1)*size], datatype)
 		if math.IsNaN(v) {
@@ -332,7 +332,7 @@ func appendClasses(dst, raw []byte, t *model.Tensor, n int) []byte {
 		return v
 	}
 
-	// Stable, so that equal values come by their index.
+	// Stable, so that equal values stay in the order of their index.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at(b), at(a)) })
 	for _, i := range order[:min(n, len(order))] {
 		text := strconv.AppendFloat(nil, valueOf(raw[i*size:(i+1)*size], datatype), 'f', 6, 64)

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// seriesSeconds is how far back the page can look.
+// seriesSeconds is the longest period that the page can show.
 const seriesSeconds = 300
 
-// latencyBuckets divide each power of two of microseconds in four.
+// latencyBuckets divide each power of two of microseconds into four.
 const latencyBuckets = 4 * 24
 
-// series keeps what a model's requests came to, second by second.
+// series records the outcomes of a model's requests, second by second.
 type series struct {
 	mu    sync.Mutex
 	cells [seriesSeconds]cell // by second, modulo; guarded by mu
@@ -22,18 +22,17 @@ type series struct {
 type cell struct {
 	second    int64 // since the epoch; a cell of another second is stale
 	good      uint32
-	bad       map[string]uint32 // by reason; nil until something was bad
+	bad       map[string]uint32 // by reason; nil until a request is bad
 	latencies [latencyBuckets]uint32
 }
 
-// addEnds counts n requests that ended now; reason is empty for a good one. elapsed is 0 where there
-// was no output.
+// addEnds counts n requests that ended now; reason is empty for good ones. elapsed is 0 without an output.
 func (s *series) addEnds(now time.Time, n int, elapsed time.Duration, reason string) {
 	second := now.Unix()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// The ring holds seriesSeconds: a cell of an earlier round begins anew.
+	// The ring holds seriesSeconds: reset a cell of an earlier round.
 	c := &s.cells[second%seriesSeconds]
 	if c.second != second {
 		*c = cell{second: second}
@@ -53,11 +52,11 @@ func (s *series) addEnds(now time.Time, n int, elapsed time.Duration, reason str
 	}
 }
 
-// latencyBucket is 4·log2 of the microseconds, so a bucket is 19 % wide.
+// latencyBucket returns 4·log2 of the microseconds, so a bucket is 19 % wide.
 func latencyBucket(d time.Duration) int {
 	us := uint64(max(d.Microseconds(), 1))
 
-	// The two bits below the leading one are the quarter.
+	// The two bits below the leading one select the quarter.
 	exp := bits.Len64(us) - 1
 	quarter := 0
 	if exp >= 2 {
@@ -66,13 +65,13 @@ func latencyBucket(d time.Duration) int {
 	return min(4*exp+quarter, latencyBuckets-1)
 }
 
-// latencyOf is the upper end of a bucket.
+// latencyOf returns the upper end of a bucket.
 func latencyOf(bucket int) time.Duration {
 	exp, quarter := bucket/4, bucket%4
 	return time.Duration(float64(uint64(1)<<exp)*(1+float64(quarter+1)/4)) * time.Microsecond
 }
 
-// quantileOf reads the q-quantile out of counts; 0 if there are none.
+// quantileOf returns the q-quantile of counts; 0 if there are none.
 func quantileOf(counts *[latencyBuckets]uint32, q float64) time.Duration {
 	var all uint64
 	for _, n := range counts {
@@ -104,7 +103,7 @@ func (s *series) lastSeconds(now time.Time, n int) []cell {
 			c = cell{second: second}
 		}
 
-		// Copies of a cell share its map, which requests go on to fill.
+		// Copies of a cell share its map, which requests continue to fill.
 		if c.bad != nil {
 			bad := make(map[string]uint32, len(c.bad))
 			for r, k := range c.bad {

@@ -13,9 +13,10 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// What the gateway tells of its calls to core/observe/spans: what became of each, and the stages of what it waited for.
+// This file reports calls to core/observe/spans: each call's outcome, and the stages of the request that it waited
+// for.
 
-// endSpan says what became of the call and ends its span.
+// endSpan records the call's outcome and ends its span.
 func (in *inference) endSpan(model string, f *fault) {
 	if in.span == nil {
 		return
@@ -31,21 +32,22 @@ func (in *inference) endSpan(model string, f *fault) {
 	in.span = nil
 }
 
-// traceStages adds a span for each stage of the call's last row, if it was answered: what the call as a whole waited for.
+// traceStages adds a span for each stage of the call's last row, if it was answered: the whole call waited for that
+// row.
 func (g *Gateway) traceStages(ctx context.Context, in *inference, submitted time.Time, calls []frontend.Call) {
 	if !in.span.IsRecording() {
 		return
 	}
 
-	// Rows run beside each other: the slowest is what the call waited for.
+	// Rows run concurrently: the call waited for the slowest.
 	last := slices.MaxFunc(calls, func(a, b frontend.Call) int { return cmp.Compare(a.Result.Elapsed, b.Result.Elapsed) })
 	if last.Err == nil && last.Result.Elapsed != 0 {
 		in.span.AddStages(ctx, submitted, requestStages(&last.Result))
 	}
 }
 
-// requestStages are the stages of a request one after another. Of a backend that does not tell them, and of an application's frame,
-// two are known: execute, and what is left, whose end the output's way back is counted to.
+// requestStages returns a request's consecutive stages. If the backend reports none, or for an application's frame,
+// two are known: execute, and the rest as queue, which then includes the output's way back.
 func requestStages(r *frontend.Result) []spans.Stage {
 	s := r.Stages
 	if s == (frontend.Stages{}) {
@@ -56,18 +58,18 @@ func requestStages(r *frontend.Result) []spans.Stage {
 		{Name: "execute", Took: s.Execute}, {Name: "reply", Took: s.Reply}}
 }
 
-// tellCaller names the call's span to a gRPC client.
+// tellCaller sends the name of the call's span to a gRPC client.
 func (in *inference) tellCaller(ctx context.Context) {
 	if name := in.span.Name(ctx); name != "" {
-		_ = grpc.SetHeader(ctx, metadata.Pairs("traceresponse", name)) // a stream's has left with its first answer
+		_ = grpc.SetHeader(ctx, metadata.Pairs("traceresponse", name)) // a stream's left with its first answer
 	}
 }
 
-// callersHeaders are the headers of a gRPC call as a propagator reads them. They lie in the call: gRPC's own accessors copy all headers,
-// or compare each with the name that is looked for, which is most of what a call costs that is not traced.
+// callersHeaders are the headers of a gRPC call in the form that a propagator reads. They are the call's own: gRPC's
+// accessors copy all headers, or compare each with the name, which is most of the cost of an untraced call.
 type callersHeaders metadata.MD
 
-// headersOf are those of the call that a handler serves; nil outside of one.
+// headersOf returns the headers of the call that a handler serves; nil outside of one.
 func headersOf(ctx context.Context) callersHeaders {
 	if c := callOf(ctx); c != nil {
 		return c.headers
@@ -75,7 +77,7 @@ func headersOf(ctx context.Context) callersHeaders {
 	return nil
 }
 
-// Get returns a header's first value. Names are in lower case, as HTTP/2 has them.
+// Get returns a header's first value. Names are in lower case, as in HTTP/2.
 func (c callersHeaders) Get(name string) string {
 	if all := c[name]; len(all) > 0 {
 		return all[0]
@@ -83,8 +85,8 @@ func (c callersHeaders) Get(name string) string {
 	return ""
 }
 
-// Set implements propagation.TextMapCarrier; a call's own headers are not changed.
+// Set implements propagation.TextMapCarrier; it does nothing, because a call's own headers do not change.
 func (callersHeaders) Set(string, string) {}
 
-// Keys implements propagation.TextMapCarrier; W3C Trace Context asks for none.
+// Keys implements propagation.TextMapCarrier; W3C Trace Context does not need it.
 func (callersHeaders) Keys() []string { return nil }

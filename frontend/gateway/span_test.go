@@ -16,7 +16,7 @@ import (
 
 const callersTrace = "0af7651916cd43dd8448eb211c80319c"
 
-// TestConformanceTrace: calls are spans of their callers' traces, with a span for each stage, over REST and gRPC.
+// TestConformanceTrace: calls are spans in their callers' traces, with a span for each stage, over REST and gRPC.
 func TestConformanceTrace(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(spans))
@@ -41,7 +41,7 @@ func TestConformanceTrace(t *testing.T) {
 		t.Errorf("REST: spans %s", got)
 	}
 
-	// What failed says why.
+	// A failed call's span has the reason.
 	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1)), "Traceparent", "00-"+callersTrace+"-b7ad6b7169203331-01")
 	if s := spans.GetSpans(); len(s) != 1 || s[0].Status.Code != codes.Error || !strings.Contains(s[0].Status.Description, "queue_full") {
 		t.Errorf("failed: %+v", s)

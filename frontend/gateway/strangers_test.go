@@ -34,7 +34,7 @@ func serving(t *testing.T, o Options, change func(*Gateway)) (g *Gateway, rest, 
 	return servingClient(t, c, o, change)
 }
 
-// servingClient is serving for a client of one's own.
+// servingClient is serving for a given client.
 func servingClient(t *testing.T, c *frontend.Client, o Options, change func(*Gateway)) (g *Gateway, rest, rpc string) {
 	t.Helper()
 	g = New(c, o)
@@ -61,7 +61,7 @@ func servingClient(t *testing.T, c *frontend.Client, o Options, change func(*Gat
 	return g, listeners[0].Addr().String(), listeners[1].Addr().String()
 }
 
-// dialRPC is a gRPC connection to an address.
+// dialRPC returns a gRPC connection to an address.
 func dialRPC(t *testing.T, addr string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -72,15 +72,15 @@ func dialRPC(t *testing.T, addr string) *grpc.ClientConn {
 	return conn
 }
 
-// bytesCodec sends and takes messages as bytes.
+// bytesCodec sends and receives messages as bytes.
 type bytesCodec struct{}
 
 func (bytesCodec) Marshal(v any) ([]byte, error)      { return *(v.(*[]byte)), nil }
 func (bytesCodec) Unmarshal(data []byte, v any) error { *(v.(*[]byte)) = data; return nil }
 func (bytesCodec) Name() string                       { return "proto" }
 
-// A caller without the token sends a message that packs a thousand to one: it is refused on its headers, and
-// nothing of it is unpacked or decoded.
+// A caller without the token sends a message that compresses a thousand to one: it is refused by its headers, and
+// none of it is decompressed or decoded.
 func TestStrangersMessageIsNotDecoded(t *testing.T) {
 	_, _, addr := serving(t, Options{Token: "a secret of the deployment"}, nil)
 	conn := dialRPC(t, addr)
@@ -98,12 +98,12 @@ func TestStrangersMessageIsNotDecoded(t *testing.T) {
 	if status.Code(err) != codes.Unauthenticated {
 		t.Fatal(err)
 	}
-	if took > 8<<20 { // of client and gateway together; decoded it would be some GiB
+	if took > 8<<20 { // of client and gateway together; a decoded message would take some GiB
 		t.Errorf("%d MiB of memory for a message of a stranger", took>>20)
 	}
 }
 
-// rawHTTP2 speaks HTTP/2 by hand.
+// rawHTTP2 speaks HTTP/2 frame by frame.
 type rawHTTP2 struct {
 	net.Conn
 	*http2.Framer
@@ -124,7 +124,7 @@ func dialHTTP2(t *testing.T, addr string) rawHTTP2 {
 	return f
 }
 
-// begin starts a call on a stream with a message that is promised to have a length.
+// begin starts a call on a stream with a message of a declared length.
 func (f rawHTTP2) begin(t *testing.T, stream uint32, method string, length int, headers ...string) {
 	t.Helper()
 	var block bytes.Buffer
@@ -175,15 +175,15 @@ func TestStrangerIsRefusedOnHeaders(t *testing.T) {
 	}
 }
 
-// A stranger who asks for health with a message that never ends is cut off after a few bytes.
+// A stranger who asks for health with an endless message is cut off after a few bytes.
 func TestStrangersBytesAreBounded(t *testing.T) {
 	_, _, addr := serving(t, Options{Token: "a secret of the deployment"}, nil)
 	f := dialHTTP2(t, addr)
 	f.begin(t, 1, "/grpc.health.v1.Health/Check", 60<<20)
-	for range 63 { // as much as the first window takes
+	for range 63 { // as much as the first window allows
 		_ = f.WriteData(1, false, make([]byte, 1<<10))
 	}
-	for range 1000 { // into the next calls' windows, which do not exist: the gateway must read all of it to know
+	for range 1000 { // beyond the next calls' windows: the gateway must read all of it to notice
 		_ = f.WriteRawFrame(0xee, 0, 0, make([]byte, 16<<10))
 	}
 	if got := f.status(); got != "closed" {
@@ -191,7 +191,7 @@ func TestStrangersBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A message that does not arrive in time ends its call, and what had come of it is counted no more.
+// A message that does not arrive in time ends its call, and the bytes that arrived no longer count.
 func TestSlowMessageEnds(t *testing.T) {
 	g, _, addr := serving(t, Options{Token: "secret"}, func(g *Gateway) { g.times.body = 100 * time.Millisecond })
 	f := dialHTTP2(t, addr)
@@ -206,8 +206,8 @@ func TestSlowMessageEnds(t *testing.T) {
 	until(t, func() bool { runtime.GC(); return g.memory.used.Load() == 0 })
 }
 
-// Messages under way are bounded in all: past the bound those that have been arriving longest end, and no other
-// call begins until they have.
+// All messages under way together are bounded: above the bound those arriving longest end, and no other call begins
+// until they have ended.
 func TestMessagesAreBoundedInAll(t *testing.T) {
 	const bound = 256 << 10
 	g, _, addr := serving(t, Options{MemoryMax: bound}, nil)
@@ -232,7 +232,7 @@ func TestMessagesAreBoundedInAll(t *testing.T) {
 	}
 }
 
-// A gRPC connection that says nothing is closed as soon as a REST one is.
+// A silent gRPC connection is closed as soon as a REST one is.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes as long as the limit")

@@ -33,7 +33,7 @@ func appendNumber(dst, text []byte, datatype model.Datatype) ([]byte, bool) {
 		return le.AppendUint64(dst, n), err == nil
 	}
 
-	// The integers that are left fit an int64, and are checked against their own width.
+	// The other integer types fit an int64; check them against their own width.
 	n, err := strconv.ParseInt(viewText(text), 10, 64)
 	if err != nil {
 		return dst, false
@@ -43,7 +43,7 @@ func appendNumber(dst, text []byte, datatype model.Datatype) ([]byte, bool) {
 
 // appendInteger appends n as an element of an integer datatype; false if it does not fit.
 func appendInteger(dst []byte, n int64, datatype model.Datatype) ([]byte, bool) {
-	// What survives the way to the datatype and back fits it.
+	// A value that survives the conversion to the datatype and back fits it.
 	switch datatype {
 	case model.Int64:
 		return le.AppendUint64(dst, uint64(n)), true
@@ -65,8 +65,8 @@ func appendInteger(dst []byte, n int64, datatype model.Datatype) ([]byte, bool) 
 	return dst, false
 }
 
-// tensorData parses a JSON tensor, nested by its shape or flat, into raw elements. It stops with an
-// error after max bytes.
+// tensorData parses a JSON tensor, nested by its shape or flat, into raw elements. It stops with an error after limit
+// bytes.
 func (s *jsonScanner) tensorData(dst []byte, datatype model.Datatype, limit, depth int) []byte {
 	if depth > jsonDepthMax {
 		s.failAt("data: nested deeper than %d", jsonDepthMax)
@@ -111,7 +111,7 @@ func (s *jsonScanner) readElement(dst []byte, datatype model.Datatype) []byte {
 		}
 	}
 
-	// An error points at the number, not behind it.
+	// An error points at the number, not after it.
 	at := s.pos
 	text := s.readNumber()
 	if s.err != nil {
@@ -141,14 +141,14 @@ func (s *jsonScanner) nonFiniteFloat() string {
 		return word
 	}
 
-	// Another string: whoever reads a number there reports it.
+	// For another string, the code that reads a number there reports the error.
 	s.pos = at
 	return ""
 }
 
 // appendNonFinite appends NaN or an infinity as an element of a float datatype.
 func appendNonFinite(dst []byte, word string, datatype model.Datatype) []byte {
-	f, _ := strconv.ParseFloat(word, 64) // knows all three
+	f, _ := strconv.ParseFloat(word, 64) // parses all three
 	switch datatype {
 	case model.FP32:
 		return le.AppendUint32(dst, math.Float32bits(float32(f)))
@@ -162,14 +162,14 @@ func appendNonFinite(dst []byte, word string, datatype model.Datatype) []byte {
 
 // appendTensor appends raw elements as a flat JSON array. JSON has no numbers that are not finite: they become the
 // strings "NaN", "Infinity" and "-Infinity", as in proto3's JSON. The protocol's schema allows strings in data, and
-// numpy reads them as the numbers that they name.
+// numpy converts them to the numbers that they name.
 func appendTensor(dst, raw []byte, datatype model.Datatype) []byte {
 	dst, _ = appendElements(append(dst, '['), raw, datatype, math.MaxInt)
 	return append(dst, ']')
 }
 
-// appendElements appends raw elements with commas between them until the text has limit bytes or more, and
-// returns the elements that are left.
+// appendElements appends raw elements, separated by commas, until the text has limit bytes or more, and returns the
+// remaining elements.
 func appendElements(dst, raw []byte, datatype model.Datatype, limit int) (text, rest []byte) {
 	size := datatype.Size()
 	for first := true; len(raw) > 0 && len(dst) < limit; first = false {
@@ -177,7 +177,7 @@ func appendElements(dst, raw []byte, datatype model.Datatype, limit int) (text, 
 			dst = append(dst, ',')
 		}
 
-		// Only BYTES has no size: each element has its length in front.
+		// Only BYTES has no fixed size: a length precedes each element.
 		if size == 0 {
 			text, rest, ok := model.NextText(raw)
 			if !ok {
@@ -192,7 +192,7 @@ func appendElements(dst, raw []byte, datatype model.Datatype, limit int) (text, 
 	return dst, raw
 }
 
-// elementText is the most that one element and its comma take as JSON; 0 for BYTES, which have no bound.
+// elementText returns the largest size of one element and its comma as JSON; 0 for BYTES, which have no bound.
 func elementText(datatype model.Datatype) int {
 	switch datatype {
 	case model.Bool:
@@ -268,7 +268,7 @@ func signedOf(e []byte) int64 {
 	return int64(le.Uint64(e))
 }
 
-// valueOf reads an element as a number, for classification.
+// valueOf returns an element as a number, for classification.
 func valueOf(e []byte, datatype model.Datatype) float64 {
 	switch datatype {
 	case model.FP32:
@@ -293,7 +293,7 @@ func toHalf(f float64) uint16 {
 	case math.IsNaN(f):
 		return sign | 0x7e00
 	case f >= 65520:
-		// The largest half is 65504: from halfway to 65536 on a number rounds to infinity.
+		// The largest half is 65504: numbers from halfway to 65536 on round to infinity.
 		return sign | 0x7c00
 	case f < 0x1p-14: // subnormal: units of 2^-24
 		return sign | uint16(math.RoundToEven(f*0x1p24))
@@ -311,7 +311,7 @@ func fromHalf(h uint16) float64 {
 		sign = -1
 	}
 
-	// Exponent 0 has the subnormals, 31 the infinities and what is not a number.
+	// Exponent 0 means subnormals, 31 infinities and NaN.
 	switch exp {
 	case 0:
 		return sign * frac * 0x1p-24
@@ -328,11 +328,11 @@ func fromHalf(h uint16) float64 {
 func toBrain(f float32) uint16 {
 	b := math.Float32bits(f)
 
-	// Rounding could make an infinity of a NaN: a bit of its fraction is set instead.
+	// Rounding could turn a NaN into an infinity: set a bit of its fraction instead.
 	if f != f {
 		return uint16(b>>16) | 0x40
 	}
 
-	// Half a unit less one, and one more where the kept part is odd: ties go to even.
+	// Add half a unit less one, and one more if the kept part is odd, so that ties go to even.
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }

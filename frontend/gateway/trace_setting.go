@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// The trace settings extension: how it is called. What the settings are, core/observe/spans says.
+// This file has the calls of the trace settings extension. core/observe/spans defines the settings.
 
 // traceRoutes registers the calls.
 func (g *Gateway) traceRoutes(mux *http.ServeMux) {
@@ -21,10 +21,10 @@ func (g *Gateway) traceRoutes(mux *http.ServeMux) {
 	}
 }
 
-// isTraceSetting tells whether a path is of the trace settings.
+// isTraceSetting reports whether a path belongs to the trace settings.
 func isTraceSetting(path string) bool { return strings.HasSuffix(path, "/trace/setting") }
 
-// setTraces answers both protocols: with the settings after the changes, if there are any.
+// setTraces serves both protocols: it applies the changes, if any, and returns the settings.
 func (g *Gateway) setTraces(ctx context.Context, name string, changes map[string][]string) (map[string][]string, *fault) {
 	if name != "" {
 		if _, f := g.resolveModel(ctx, name, ""); f != nil {
@@ -65,7 +65,7 @@ func (g *Gateway) restTraceSetting(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	// The level is a list, as in Triton; the others are one text each.
+	// The level is a list, as in Triton; each other setting is one text.
 	all := map[string]any{}
 	for name, values := range settings {
 		all[name] = values[0]
@@ -89,7 +89,7 @@ func (s *jsonScanner) settingValues() (values []string) {
 	return values
 }
 
-// TraceSetting tells the settings, and changes those that it is given.
+// TraceSetting changes the given settings and returns all.
 func (s *grpcServer) TraceSetting(ctx context.Context, r *oip.TraceSettingRequest) (*oip.TraceSettingResponse, error) {
 	changes := map[string][]string{}
 	for name, v := range r.Settings {

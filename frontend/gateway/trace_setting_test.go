@@ -53,7 +53,7 @@ func TestConformanceTraceSettings(t *testing.T) {
 	}
 }
 
-// TestTraceSettingsWithoutACollector tell that nothing is traced, and refuse to change that.
+// TestTraceSettingsWithoutACollector: the settings say that nothing is traced, and refuse changes.
 func TestTraceSettingsWithoutACollector(t *testing.T) {
 	server, _ := rest(t, Options{})
 	if code, _, text := call(t, "GET", server.URL+"/v2/trace/setting", nil); code != http.StatusOK || !strings.Contains(string(text), `"trace_level":["OFF"]`) {
@@ -64,7 +64,7 @@ func TestTraceSettingsWithoutACollector(t *testing.T) {
 	}
 }
 
-// TestTraceSettingsOverGRPC: the same settings.
+// TestTraceSettingsOverGRPC: the same settings over gRPC.
 func TestTraceSettingsOverGRPC(t *testing.T) {
 	rate := share(0.5)
 	c, _ := client(t, compute)

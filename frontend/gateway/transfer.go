@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// transfer is a message on its way in or out. abort ends it, from any goroutine, without blocking.
+// transfer is a message being received or sent. Any goroutine may call abort, which ends it without blocking.
 type transfer struct {
 	since      time.Time
 	abort      func(why *fault)
@@ -23,18 +23,18 @@ func (l *transfers) addTransfer(t *transfer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// The zero value is an empty list: the ring is made with its first entry.
+	// The zero value is an empty list: the first entry creates the ring.
 	if l.root.next == nil {
 		l.root.next, l.root.prev = &l.root, &l.root
 	}
 
-	// The newest goes to the end, so that the oldest is always first.
+	// Append the newest, so that the oldest is always first.
 	last := l.root.prev
 	t.prev, t.next = last, &l.root
 	last.next, l.root.prev = t, t
 }
 
-// removeTransfer ends a transfer's listing; false if it had ended already.
+// removeTransfer removes a transfer from the list; false if it was removed before.
 func (l *transfers) removeTransfer(t *transfer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *transfers) unlinkTransfer(t *transfer) bool {
 	return true
 }
 
-// abortOldest ends the oldest transfer, if it began before a time; false if none did.
+// abortOldest aborts the oldest transfer if it began before a time; false if none did.
 func (l *transfers) abortOldest(before time.Time, why *fault) bool {
 	l.mu.Lock()
 	t := l.root.next
@@ -61,7 +61,7 @@ func (l *transfers) abortOldest(before time.Time, why *fault) bool {
 	l.unlinkTransfer(t)
 	l.mu.Unlock()
 
-	// Without the lock: what ends a connection may give its replies' buffers back, which takes it.
+	// Call abort without the lock: closing a connection may return its replies' buffers, which takes the lock.
 	t.abort(why)
 	return true
 }

@@ -22,11 +22,11 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// streamDepth bounds the requests under way on one stream; the next is read when one has ended.
+// streamDepth bounds the requests under way on one stream; the next is read when one ends.
 const streamDepth = 256
 
-// ModelStreamInfer answers each request of a stream as soon as it is done, with the request's id:
-// answers may overtake each other, as Triton's may.
+// ModelStreamInfer answers each request of a stream as soon as it is done, with the request's id: answers may
+// overtake each other, as in Triton.
 func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelInferRequest, oip.ModelStreamInferResponse]) error {
 	var wait sync.WaitGroup
 	defer wait.Wait()
@@ -47,7 +47,7 @@ func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelI
 			return err
 		}
 
-		// A full stream is not read, so that gRPC's flow control slows its client.
+		// A full stream is not read, so gRPC's flow control slows its client.
 		slots <- struct{}{}
 		before, done := turns.nextTurn(&m.inference.sequence)
 		wait.Go(func() {
@@ -63,18 +63,18 @@ func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelI
 	}
 }
 
-// sequenceTurns keep the steps of each sequence of a stream in the order in which they came.
+// sequenceTurns keeps the steps of each sequence of a stream in the order in which they arrived.
 type sequenceTurns struct {
-	latest map[string]chan struct{} // by sequence: closed when its latest step has ended
+	latest map[string]chan struct{} // by sequence: closed when its latest step ends
 }
 
-// noTurn is closed: whoever waits for it waits for nobody.
+// noTurn is closed: a request that waits for it proceeds at once.
 var noTurn = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// turnsKept is how many sequences are remembered before those are forgotten that have no step under way.
+// turnsKept is the number of remembered sequences above which those without a step under way are removed.
 const turnsKept = 1024
 
-// nextTurn returns what a request has to wait for, and what it closes when it has ended.
+// nextTurn returns the channel that a request waits for, and the channel that it closes when it ends.
 func (t *sequenceTurns) nextTurn(s *frontend.Sequence) (before <-chan struct{}, done chan struct{}) {
 	done = make(chan struct{})
 	if s.IsZero() {
@@ -95,7 +95,7 @@ func (t *sequenceTurns) nextTurn(s *frontend.Sequence) (before <-chan struct{}, 
 		t.latest = map[string]chan struct{}{}
 	}
 
-	// Models do not share sequences, but to wait for one's step of the same name costs little.
+	// Models do not share sequences, but waiting for another model's step of the same name costs little.
 	key := s.String()
 	before = noTurn
 	if c, ok := t.latest[key]; ok {
@@ -105,9 +105,9 @@ func (t *sequenceTurns) nextTurn(s *frontend.Sequence) (before <-chan struct{}, 
 	return before, done
 }
 
-// streamInfer runs one request of a stream through the same code as a single one, and returns the message to send.
+// streamInfer runs one request of a stream through the same code as a unary call, and returns the message to send.
 func (g *Gateway) streamInfer(ctx context.Context, m *inferMessage) any {
-	// Texts are cloned before the call: after a fault the message is used for another.
+	// Clone the texts before the call: after a fault the message is reused.
 	failed := &oip.ModelInferResponse{ModelName: strings.Clone(m.name), ModelVersion: strings.Clone(m.version), Id: strings.Clone(m.id)}
 	reply, f := g.grpcInfer(ctx, m)
 	if f != nil {
@@ -137,16 +137,16 @@ func (s *grpcServer) RepositoryIndex(ctx context.Context, r *oip.RepositoryIndex
 	return s.g.repositoryIndex(clientOf(ctx), r.Ready), nil
 }
 
-// repositoryIndex tells of the models that a client may use.
+// repositoryIndex lists the models that a client may use.
 func (g *Gateway) repositoryIndex(c *clients.Client, ready bool) *oip.RepositoryIndexResponse {
 	r := new(oip.RepositoryIndexResponse)
 	models := g.listModels()
-	versions := map[string]bool{} // models with a version to tell of
+	versions := map[string]bool{} // models listed with a version
 	for _, m := range models {
 		versions[m.Name] = versions[m.Name] || m.Version != ""
 	}
 
-	// An entry without a version is about the model as a whole; those with a version say more.
+	// An entry without a version describes the model as a whole; entries with a version say more.
 	for _, m := range models {
 		if !c.Allows(m.Name) || m.Version == "" && versions[m.Name] {
 			continue
@@ -163,12 +163,12 @@ func (g *Gateway) repositoryIndex(c *clients.Client, ready bool) *oip.Repository
 	return r
 }
 
-// modelStatistics tells of the models that a client may use.
+// modelStatistics reports the statistics of the models that a client may use.
 func (g *Gateway) modelStatistics(c *clients.Client, name, version string) *oip.ModelStatisticsResponse {
 	r := new(oip.ModelStatisticsResponse)
 
-	// Batches are known to the scheduler only. Callers compare them with requests that have just been answered, so that an
-	// older look would not do; all models are told by one.
+	// Only the scheduler knows batches. Callers compare them with requests that were just answered, so take a fresh
+	// snapshot; one serves all models.
 	var found *observe.Snapshot
 	if s := g.process.Scheduler(); s != nil {
 		found = s.Fresh()
@@ -186,7 +186,7 @@ func (g *Gateway) modelStatistics(c *clients.Client, name, version string) *oip.
 	return r
 }
 
-// fillBatches fills in what Triton's statistics tell of batches: those of the model, and of its shape classes.
+// fillBatches adds the batch part of Triton's statistics: the batches of the model and of its shape classes.
 func fillBatches(s *oip.ModelStatistics, found *observe.Snapshot, id uint32) {
 	var batches, exec []uint64 // by size
 	for _, m := range found.Models {
@@ -206,7 +206,7 @@ func fillBatches(s *oip.ModelStatistics, found *observe.Snapshot, id uint32) {
 
 	for size, n := range batches {
 		if n > 0 {
-			// Inputs are fetched and outputs sent beside the batches; there is no time of their own to tell.
+			// Inputs are fetched and outputs sent concurrently with batches, so they have no time of their own.
 			beside := &oip.StatisticDuration{Count: n}
 			s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInput: beside,
 				ComputeInfer: &oip.StatisticDuration{Count: n, Ns: exec[size]}, ComputeOutput: beside})
@@ -251,8 +251,7 @@ func (g *Gateway) restIndex(w http.ResponseWriter, r *http.Request) {
 	guard.WriteJSON(w, http.StatusOK, all)
 }
 
-// wantsReady reads the body of an index request: whether only models that are ready are asked for. An empty
-// body asks for all.
+// wantsReady reads the body of an index request, which may limit it to ready models. An empty body requests all.
 func wantsReady(body io.Reader) (bool, *fault) {
 	text, err := io.ReadAll(body)
 	if err != nil {
@@ -274,8 +273,8 @@ func wantsReady(body io.Reader) (bool, *fault) {
 	return ready, s.finish()
 }
 
-// writeProto writes a message as Triton's REST extensions do: the proto's names, 64-bit numbers as
-// numbers (protojson makes them strings), and every field but messages that are not set.
+// writeProto writes a message as Triton's REST extensions do: with the proto's names, 64-bit numbers as numbers
+// (protojson makes them strings), and every field except unset messages.
 func writeProto(w http.ResponseWriter, m proto.Message) {
 	guard.WriteJSON(w, http.StatusOK, plainJSON(m.ProtoReflect()))
 }

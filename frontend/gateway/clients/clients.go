@@ -1,5 +1,5 @@
-// Package clients knows the clients of a gateway by tokens of their own, says what each may do, and counts what it
-// does. A file names them, and is read again when it changes (decision 0056).
+// Package clients identifies the clients of a gateway by their own tokens, decides what each may do, and counts its
+// requests. A file lists the clients, and is read again when it changes (decision 0056).
 package clients
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Why a client is refused.
+// Reasons for refusing a client.
 var (
 	ErrRevoked  = errors.New("the token is no client's any more")
 	ErrModel    = errors.New("the client may not use this model")
@@ -31,11 +31,11 @@ type Set struct {
 	clusterToken string
 	log          *slog.Logger
 	salt         [sha256.Size]byte
-	unknown      atomic.Uint64 // calls whose token is nobody's
+	unknown      atomic.Uint64 // calls whose token belongs to no client
 	table        atomic.Pointer[table]
 
 	mu   sync.Mutex // guards what follows, and reading the file
-	seen string     // what the file was when it was looked at last
+	seen string     // the file's text at the last look
 }
 
 // table is the clients of one state of the file.
@@ -44,28 +44,30 @@ type table struct {
 	inOrder  []*Client
 }
 
-// digest stands for a token: its hash with the set's salt. A caller cannot choose digests that share a beginning with a
-// client's, so the time that a look into a map takes tells nothing of a token.
+// digest identifies a token: the hash of the token with the set's salt. A caller cannot choose digests that share a
+// prefix with a client's, so the duration of a map lookup reveals nothing about a token.
 type digest [sha256.Size]byte
 
-// Client is who sent a token. A nil Client is a caller where no clients are told apart: it may do everything.
+// Client is the owner of a token. A nil Client is a caller of a gateway without a list of clients: it may do
+// everything.
 type Client struct {
 	Name   string
 	digest digest
-	limits atomic.Pointer[limits] // nil: the file names this token no more
+	limits atomic.Pointer[limits] // nil: the file no longer names this token
 	usage  *usage
 }
 
-// usage is what a client of one name does, whatever its token and limits are.
+// usage is the usage of a client's name, whatever its token and limits are.
 type usage struct {
 	mu       sync.Mutex // guards what follows
-	paidFor  time.Time  // until when what was admitted uses up the rate
+	paidFor  time.Time  // end of the time that the admitted requests use up at the rate
 	inFlight int64
 
-	admitted, overRate, overInFlight, otherModel atomic.Uint64 // requests; the last: calls
+	admitted, overRate, overInFlight, otherModel atomic.Uint64 // requests; otherModel counts calls
 }
 
-// Open reads a file of clients. clusterToken must be no client's; log is told of every later state of the file.
+// Open reads a file of clients. clusterToken must not be a client's token; log reports every later version of the
+// file.
 func Open(path, clusterToken string, log *slog.Logger) (*Set, error) {
 	s := &Set{path: path, clusterToken: clusterToken, log: log}
 	if _, err := rand.Read(s.salt[:]); err != nil {
@@ -77,11 +79,11 @@ func Open(path, clusterToken string, log *slog.Logger) (*Set, error) {
 	return s, nil
 }
 
-// WatchEvery is how often Watch looks at the file.
+// WatchEvery is the interval at which Watch checks the file.
 const WatchEvery = time.Second
 
-// Watch reads the file again whenever it has changed, until ctx ends. What cannot be used leaves the clients as they
-// are, and is logged once.
+// Watch reads the file again whenever it changes, until ctx ends. An invalid file leaves the clients as they are, and
+// is logged once.
 func (s *Set) Watch(ctx context.Context, every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -101,13 +103,14 @@ func (s *Set) Watch(ctx context.Context, every time.Duration) {
 	}
 }
 
-// reload reads the file and takes it over if it has changed since the last look. An error is told once for a state of
-// the file.
+// reload reads the file and applies it if it changed since the last look. It returns an error once for each version
+// of the file.
 func (s *Set) reload() (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// Contents are compared, not times: a mounted secret changes by a link, and a file may change twice in a clock's tick.
+	// Compare contents, not times: a mounted secret changes through a link, and a file may change twice within a
+	// clock tick.
 	text, err := readFile(s.path)
 	state := fmt.Sprintf("%x", sha256.Sum256(text))
 	if err != nil {
@@ -139,7 +142,8 @@ func (s *Set) replaceTable(entries []entry) {
 		}
 	}
 
-	// Who keeps name and token stays the same client, since its streams go on; who keeps its name keeps what it has used.
+	// A client with the same name and token stays the same Client, because its streams continue; a client with the
+	// same name keeps its usage.
 	next := &table{byDigest: make(map[digest]*Client, len(entries))}
 	for i := range entries {
 		e := &entries[i]
@@ -155,14 +159,14 @@ func (s *Set) replaceTable(entries []entry) {
 			}
 		}
 
-		// A client that stays has its new limits from its next request on.
+		// An unchanged client has its new limits from its next request on.
 		c.limits.Store(&e.limits)
 		next.byDigest[d] = c
 		next.inOrder = append(next.inOrder, c)
 	}
 	s.table.Store(next)
 
-	// Only now: a client that stays must never be without limits.
+	// Remove old limits last: a client that stays must never be without limits.
 	if old != nil {
 		for d, c := range old.byDigest {
 			if next.byDigest[d] != c {
@@ -177,7 +181,7 @@ func (s *Set) digestOf(token string) digest {
 	return sha256.Sum256(append(append(room[:0], s.salt[:]...), token...))
 }
 
-// Find is the client that a token belongs to; nil: nobody's.
+// Find returns the client that a token belongs to; nil: none.
 func (s *Set) Find(token string) *Client {
 	if len(token) <= tokenMax {
 		d := s.digestOf(token)
@@ -195,7 +199,7 @@ func (c *Client) CheckModel(model string) error {
 		return nil
 	}
 
-	// A client without limits is named by the file no more, and its streams may still be open.
+	// A client without limits is no longer in the file, but its streams may still be open.
 	l := c.limits.Load()
 	if l == nil {
 		return ErrRevoked
@@ -207,7 +211,7 @@ func (c *Client) CheckModel(model string) error {
 	return nil
 }
 
-// Allows is CheckModel for lists of models, which counts nothing.
+// Allows is CheckModel for lists of models; it counts nothing.
 func (c *Client) Allows(model string) bool {
 	if c == nil {
 		return true
@@ -216,17 +220,17 @@ func (c *Client) Allows(model string) bool {
 	return l != nil && l.allowsModel(model)
 }
 
-// CheckLimits returns why not even one request would be admitted now. Callers ask before they read a request that may
-// be long.
+// CheckLimits returns the reason why not even one request would be admitted now. Callers use it before they read a
+// request that may be long.
 func (c *Client) CheckLimits(now time.Time) error { return c.takeRequests(0, now) }
 
-// Admit counts n requests as under way until Done; an error says why they are refused.
+// Admit counts n requests as under way until Done; an error is the reason for a refusal.
 func (c *Client) Admit(n int, now time.Time) error { return c.takeRequests(int64(n), now) }
 
-// burst is how much of its rate a client may use at once.
+// burst is the time's worth of its rate that a client may use at once.
 const burst = time.Second
 
-// takeRequests admits n requests; none: it looks whether one would be admitted.
+// takeRequests admits n requests; with n = 0 it only checks whether one would be admitted.
 func (c *Client) takeRequests(n int64, now time.Time) error {
 	if c == nil {
 		return nil
@@ -244,8 +248,8 @@ func (c *Client) takeRequests(n int64, now time.Time) error {
 		return ErrInFlight
 	}
 
-	// The generic cell rate algorithm (ITU-T I.371). A call of more requests than a burst is admitted when the burst
-	// is whole, and paid for afterwards: refused, it could never be served.
+	// The generic cell rate algorithm (ITU-T I.371). A call of more requests than a burst is admitted when the whole
+	// burst is free, and delays later calls; otherwise it could never be served.
 	if l.rate > 0 {
 		if u.paidFor.Before(now) {
 			u.paidFor = now
@@ -263,7 +267,7 @@ func (c *Client) takeRequests(n int64, now time.Time) error {
 	return nil
 }
 
-// Done ends n requests that were admitted.
+// Done ends n admitted requests.
 func (c *Client) Done(n int) {
 	if c == nil {
 		return
@@ -287,7 +291,7 @@ func (s *Set) Describe(out chan<- *prometheus.Desc) {
 	out <- descUnknown
 }
 
-// Collect implements prometheus.Collector. Only clients that the file names have series, so their number is bounded.
+// Collect implements prometheus.Collector. Only clients in the file have series, so their number is bounded.
 func (s *Set) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(descUnknown, prometheus.CounterValue, float64(s.unknown.Load()))
 	for _, c := range s.table.Load().inOrder {

@@ -37,7 +37,8 @@ func TestRateAndInFlight(t *testing.T) {
 		t.Error("a token that is nobody's is found")
 	}
 
-	// Of ten a second, four at a time: the burst of one second goes, and the eleventh must wait a tenth.
+	// With a rate of ten a second, sent four at a time: the burst of one second is used, and the eleventh must wait a
+	// tenth of a second.
 	for range 10 {
 		if err := shop.Admit(1, now); err != nil {
 			t.Fatal(err)
@@ -79,7 +80,7 @@ func TestRateAndInFlight(t *testing.T) {
 	}
 }
 
-// series are what the metrics tell, by name and values of labels.
+// series returns the metrics' values, by name and label values.
 func series(t *testing.T, s *Set) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -101,7 +102,7 @@ func series(t *testing.T, s *Set) map[string]float64 {
 	return all
 }
 
-// A call of more requests than a second's is served once, and paid for afterwards.
+// A call of more requests than a second's rate is served once, and delays later calls.
 func TestLargeCallIsPaidAfterwards(t *testing.T) {
 	s, _ := open(t, strings.Replace(twoClients, "    in_flight: 4\n", "", 1), nil)
 	shop, now := s.Find(shopToken), time.Now()
@@ -137,7 +138,7 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// The file is read again when it changes; a broken one leaves the clients as they are and is told once.
+// The file is read again when it changes; an invalid one leaves the clients as they are and is logged once.
 func TestFileIsReadAgain(t *testing.T) {
 	var log lines
 	s, path := open(t, twoClients, slog.New(slog.NewTextHandler(&log, nil)))
@@ -193,13 +194,13 @@ func TestFileIsReadAgain(t *testing.T) {
 		t.Error(err)
 	}
 
-	// lab's series have ended with it: those of a client are four and one, beside the one of callers unknown.
+	// lab's series have ended with it: a client has four series and one more, besides the one for unknown callers.
 	if n := len(series(t, s)); n != 2*5+1 {
 		t.Errorf("%d series", n)
 	}
 }
 
-// Finding a client takes no memory: it comes before every call.
+// Finding a client allocates nothing, because it precedes every call.
 func TestFindAllocatesNothing(t *testing.T) {
 	s, _ := open(t, twoClients, nil)
 	if n := testing.AllocsPerRun(100, func() { s.Find(shopToken) }); n != 0 {

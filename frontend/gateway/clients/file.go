@@ -14,7 +14,7 @@ import (
 // Limits of a file of clients.
 const (
 	fileSizeMax  = 1 << 20
-	clientsMax   = 1024 // each is a label in the metrics
+	clientsMax   = 1024 // each name is a label in the metrics
 	modelsMax    = 4096 // of one client
 	nameMax      = 64
 	tokenMin     = 16
@@ -30,17 +30,17 @@ type entry struct {
 	limits      limits
 }
 
-// limits are what one client may do.
+// limits are the limits of one client.
 type limits struct {
 	models   map[string]bool // nil: all
-	rate     float64         // requests a second; 0: as many as come
-	inFlight int64           // requests at a time; 0: as many as come
+	rate     float64         // requests a second; 0: unlimited
+	inFlight int64           // requests at a time; 0: unlimited
 }
 
-// allowsModel tells whether the client may use a model.
+// allowsModel reports whether the client may use a model.
 func (l *limits) allowsModel(model string) bool { return l.models == nil || l.models[model] }
 
-// readFile reads a file of clients, which may have 1 MiB.
+// readFile reads a file of clients of at most 1 MiB.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,8 +55,8 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// parseClients reads the text of a file of clients. An error names the line, the field and what is allowed, never a
-// token. clusterToken, unless empty, must be no client's.
+// parseClients parses the text of a file of clients. An error names the line, the field and what is allowed, never a
+// token. clusterToken, unless empty, must not be a client's.
 func parseClients(text []byte, clusterToken string) ([]entry, error) {
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -67,7 +67,7 @@ func parseClients(text []byte, clusterToken string) ([]entry, error) {
 		return nil, errors.New("line 1: the file is empty: want clients: and a list below it")
 	}
 
-	// Clients behind a "---" would silently be none.
+	// Clients after a "---" would silently be ignored.
 	var second yaml.Node
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, fieldError(&second, "the file", "has a second document: want one")
@@ -82,7 +82,7 @@ func parseClients(text []byte, clusterToken string) ([]entry, error) {
 		return nil, err
 	}
 
-	// Names are labels and tokens tell clients apart, so neither may come twice.
+	// Names are labels and tokens identify clients, so both must be unique.
 	entries := make([]entry, 0, len(nodes))
 	names, tokens := map[string]bool{}, map[string]bool{}
 	for i, node := range nodes {
@@ -104,7 +104,7 @@ func parseClients(text []byte, clusterToken string) ([]entry, error) {
 	return entries, nil
 }
 
-// parseEntry reads one client; at is where it stands.
+// parseEntry parses one client; at is its position.
 func parseEntry(node *yaml.Node, at string) (e entry, err error) {
 	of, err := mappingFields(node, at, "name", "token", "models", "rate", "in_flight")
 	if err != nil {
@@ -151,12 +151,12 @@ func parseEntry(node *yaml.Node, at string) (e entry, err error) {
 	return e, nil
 }
 
-// fieldError is an error about a field.
+// fieldError returns an error about a field.
 func fieldError(node *yaml.Node, field, why string) error {
 	return fmt.Errorf("line %d: %s: %s", max(node.Line, 1), field, why)
 }
 
-// mappingFields are the values of a mapping by their keys, which must be among allowed.
+// mappingFields returns the values of a mapping by key; all keys must be in allowed.
 func mappingFields(node *yaml.Node, at string, allowed ...string) (map[string]*yaml.Node, error) {
 	if node.Kind != yaml.MappingNode {
 		return nil, fieldError(node, at, fmt.Sprintf("want a mapping with the fields %v", allowed))
@@ -180,7 +180,7 @@ func mappingFields(node *yaml.Node, at string, allowed ...string) (map[string]*y
 	return found, nil
 }
 
-// listOf is what a list of 1 to most nodes holds. parent says where a missing one is missing.
+// listOf returns the elements of a list of 1 to most nodes. parent gives the position of a missing list.
 func listOf(node, parent *yaml.Node, field string, most int) ([]*yaml.Node, error) {
 	switch {
 	case node == nil:
@@ -193,7 +193,8 @@ func listOf(node, parent *yaml.Node, field string, most int) ([]*yaml.Node, erro
 	return node.Content, nil
 }
 
-// textOf is the value of a field of least to most bytes that print. The value may be a secret and is not repeated.
+// textOf returns the value of a field of least to most printable bytes. Errors do not repeat the value, because it
+// may be a secret.
 func textOf(node, parent *yaml.Node, field string, least, most int) (string, error) {
 	if node == nil {
 		return "", fieldError(parent, field, "missing")
@@ -202,7 +203,7 @@ func textOf(node, parent *yaml.Node, field string, least, most int) (string, err
 		return "", fieldError(node, field, fmt.Sprintf("%d bytes: want a text of %d to %d", len(node.Value), least, most))
 	}
 
-	// A token stands in a header and a name in a label: neither may hold what would end a line.
+	// A header carries the token and a label the name: neither may contain the end of a line.
 	for _, c := range []byte(node.Value) {
 		if c <= ' ' || c > '~' {
 			return "", fieldError(node, field, "want printable ASCII characters without spaces")

@@ -36,7 +36,7 @@ func TestFileIsRead(t *testing.T) {
 	}
 }
 
-// What is wrong is told by its line and field, and no error repeats a token.
+// Errors give line and field, and none repeats a token.
 func TestFileErrors(t *testing.T) {
 	for change, want := range map[string]string{
 		"name: shop|":                          `line 3: clients[0].name: missing`,
@@ -89,7 +89,7 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is refused by an error or what it gives keeps every bound.
+// For any file, parsing either fails or returns clients within every bound.
 func FuzzClientsFile(f *testing.F) {
 	f.Add([]byte(twoClients))
 	f.Add([]byte("clients: [&a {name: x, token: *a}]"))

@@ -1,6 +1,6 @@
-// Package page is the web page of a running system: goodput and bad rate per model over time, batch
-// sizes, and which GPU ran which batch when. It is embedded, needs no build step and no other host,
-// and shows what a Source tells. It measures nothing itself.
+// Package page is the web page of a running system: goodput and bad rate per model over time, batch sizes, and which
+// GPU ran which batch when. It is embedded, needs no build step and no other host, and shows the Data that it is
+// given. It measures nothing itself.
 package page
 
 import (
@@ -16,7 +16,7 @@ type Data struct {
 	Connected bool    `json:"connected"`
 	Ready     bool    `json:"ready"`     // every model has a backend
 	Scheduler bool    `json:"scheduler"` // batches and GPUs are known
-	Elsewhere bool    `json:"elsewhere"` // Good, Bad and Reasons have requests that came by other frontends, too
+	Elsewhere bool    `json:"elsewhere"` // Good, Bad and Reasons include requests from other frontends
 	Live      int64   `json:"live"`      // requests under way in this gateway
 	Seconds   int     `json:"seconds"`   // length of the series
 	Models    []Model `json:"models"`
@@ -35,9 +35,9 @@ type Model struct {
 	SLO     float64           `json:"slo"`     // ms
 	Good    []uint32          `json:"good"`    // requests answered in time
 	Bad     []uint32          `json:"bad"`     // the others
-	P99     []float64         `json:"p99"`     // ms, of those with an output that came through this gateway
+	P99     []float64         `json:"p99"`     // ms, of those with an output that this gateway returned
 	P50     float64           `json:"p50"`     // ms, over the last ten seconds
-	Reasons map[string]uint32 `json:"reasons"` // of the bad ones, over the whole series
+	Reasons map[string]uint32 `json:"reasons"` // of the bad requests, over the whole series
 	Sizes   []uint64          `json:"sizes"`   // Sizes[b]: batches of b requests since the scheduler started
 	Queued  int               `json:"queued"`
 }
