@@ -2,13 +2,13 @@ package sched
 
 import vocabulary "downbeat.dev/core/model"
 
-// Enqueue takes a request in; ReasonNone means that it is queued. Any other reason is its
-// outcome: it is not reported again as a Drop.
+// Enqueue accepts a request; ReasonNone means that it is queued. Any other reason is its outcome, which is not
+// reported again as a Drop.
 func (p *Partition) Enqueue(now Time, r Request) vocabulary.Reason {
 	return p.enqueue(now, &r)
 }
 
-// enqueue is Enqueue without a copy of the request. Enqueue is inlined, so that a caller's copy is the only one.
+// enqueue is Enqueue without a copy of the request. Enqueue is inlined, so the caller's copy is the only one.
 func (p *Partition) enqueue(now Time, r *Request) vocabulary.Reason {
 	e, why := p.Admit(now, r.Model, r.Deadline, r.Priority)
 	if e == nil {
@@ -16,16 +16,16 @@ func (p *Partition) enqueue(now Time, r *Request) vocabulary.Reason {
 	}
 	*e = *r
 
-	// An avoider is rare: without one nothing of it is looked at.
+	// Requests that avoid GPUs are rare: without one this costs a single comparison.
 	if r.Avoid != 0 {
 		p.noteAvoider(r.Model, r.Deadline)
 	}
 	return why
 }
 
-// Admit is Enqueue for a driver in a hurry: it returns where the request stands in its queue, for
-// the driver to write the fields that are not arguments. Those hold anything before; the place is
-// valid until the next call. nil: the request is refused.
+// Admit is Enqueue for a driver that avoids the copy: it returns the request's place in its queue, where the driver
+// writes the fields that are not arguments. Those hold arbitrary values before; the pointer is valid until the next
+// call. nil: the request is refused.
 func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Request, vocabulary.Reason) {
 	now = p.clock(now)
 	m, at := p.find(id)
@@ -37,7 +37,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	if q.n >= q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
 		return p.admit(now, m, at, deadline, pr)
 	}
-	// Most requests: one more behind those queued, which changes nothing else.
+	// Most requests join behind those queued and change nothing else.
 	m.arrive(now)
 	p.stats.Enqueued++
 	r := q.at(int(q.n))
@@ -47,9 +47,9 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	return r, vocabulary.ReasonNone
 }
 
-// admit is the rest of Admit.
+// admit handles the cases that Admit does not.
 func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priority) (*Request, vocabulary.Reason) {
-	// While the queue is calm a request joins unlooked at: nothing that is decided here could have changed.
+	// While the queue is calm a request joins unchecked: it could not change any decision made here.
 	look := m.q.n >= m.q.calm
 	if look && p.deserted(m) {
 		return nil, p.refuse(vocabulary.NoBackend)
@@ -66,7 +66,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 		return nil, p.refuse(vocabulary.DeadlineCannotBeMet)
 	}
 
-	// Only a full queue makes its requests compete for room.
+	// Only in a full queue do requests compete for room.
 	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr, deadline) {
 		m.q.since--
 		return nil, p.refuse(vocabulary.QueueFull)
@@ -80,14 +80,14 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	r.Model, r.Priority, r.Avoid = m.id, pr, 0
 	m.ranks.add(pr)
 
-	// A request that joins before the place where a sweep is moves that place on.
+	// A request that joins before a sweep's position moves that position on.
 	if place < int(m.ranks.swept) {
 		m.ranks.swept++
 	}
 
-	// An arrival changes the candidate when it is the head, or when the queue was to be looked at.
+	// An arrival changes the candidate if it is the new head, or if the queue was due for a check.
 	if place == 0 {
-		m.timer = Never // an earlier head: the timer is to be set anew
+		m.timer = Never // an earlier head: set the timer anew
 		p.refresh(now, m, at)
 	} else if look && (m.state != ripe || m.crowded || p.avoids(now, m)) {
 		p.refresh(now, m, at)
@@ -95,7 +95,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	return r, vocabulary.ReasonNone
 }
 
-// makeRoom gives up a queued request for one that matters more, or would be served sooner.
+// makeRoom drops a queued request in favor of one that matters more or has an earlier deadline.
 func (p *Partition) makeRoom(m *model, pr Priority, deadline Time) bool {
 	i := m.q.victim(pr, deadline, &m.ranks)
 	if i < 0 {

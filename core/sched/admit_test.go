@@ -10,9 +10,9 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// TestShortWayIsTheLongOne: Admit's short way does what admit does, and a queue that hands its memory over
-// what one does that is copied, whatever was called before. And
-// where requests are not looked at, a waiting candidate's timer is never later than it becomes ripe.
+// TestShortWayIsTheLongOne: Admit's fast path does what admit does, and a queue that hands its memory over behaves
+// like one that is copied, after any calls. Where requests join unchecked, a waiting candidate's timer is never later
+// than the time when it becomes ripe.
 func TestShortWayIsTheLongOne(t *testing.T) {
 	short := 0
 	for seed := range uint64(40) {
@@ -27,7 +27,7 @@ func TestShortWayIsTheLongOne(t *testing.T) {
 		for k := range 1500 {
 			d.step()
 			d.compareOutputs()
-			if k%8 == 0 { // what is held that differs shows later, too
+			if k%8 == 0 { // differences in state also show later
 				d.compareModels()
 			}
 		}
@@ -40,7 +40,7 @@ func TestShortWayIsTheLongOne(t *testing.T) {
 
 const twinModels = 3
 
-// twins are two Partitions that get the same calls, b's requests all by the long way.
+// twins are two Partitions that get the same calls; b takes all requests by the slow path.
 type twins struct {
 	t     *testing.T
 	seed  uint64
@@ -63,7 +63,7 @@ func (d *twins) addModel(id ModelID) {
 	if d.rng.IntN(3) == 0 {
 		m.Rate = float64(d.rng.IntN(5000))
 	}
-	d.both(func(p *Partition) { _ = p.AddModel(d.now, id, m) }) // it may be known
+	d.both(func(p *Partition) { _ = p.AddModel(d.now, id, m) }) // the id may be in use
 }
 
 func (d *twins) step() {
@@ -73,7 +73,7 @@ func (d *twins) step() {
 		d.request(id)
 	case k < 48:
 		d.now = d.now.Add(Duration(d.rng.IntN(1 << d.rng.IntN(26))))
-		if k < 45 { // else a wake-up is late
+		if k < 45 { // otherwise a wake-up is late
 			d.both(func(p *Partition) { p.Advance(d.now) })
 		}
 	case k < 53:
@@ -97,8 +97,8 @@ func (d *twins) step() {
 	}
 }
 
-// request offers one request, at a time that may go back, with a deadline that may be past or out of
-// order and a priority that may be above 0.
+// request offers one request, at a time that may go back, with a deadline that may be past or out of order and a
+// priority that may be above 0.
 func (d *twins) request(id ModelID) {
 	d.id++
 	m := &d.a.models[d.a.index[id]-1]
@@ -138,7 +138,7 @@ func (d *twins) request(id ModelID) {
 
 func (d *twins) compareOutputs() {
 	a, b := *d.a.Outputs(), *d.b.Outputs()
-	for _, o := range []*Outputs{&a, &b} { // memory holds anything
+	for _, o := range []*Outputs{&a, &b} { // memory may hold anything
 		o.memory, o.Batches = memory{}, slices.Clone(o.Batches)
 		for i := range o.Batches {
 			o.Batches[i].piece = nil
@@ -155,7 +155,7 @@ func (d *twins) compareOutputs() {
 	}
 }
 
-// compareModels looks at everything that both hold.
+// compareModels compares the whole state of both.
 func (d *twins) compareModels() {
 	for i := range d.a.models {
 		x, y := d.a.models[i], d.b.models[i]
@@ -164,7 +164,7 @@ func (d *twins) compareModels() {
 				d.t.Fatalf("seed %d at %d: place %d holds %+v, by the long way %+v", d.seed, d.now, k, *x.q.at(k), *y.q.at(k))
 			}
 		}
-		for _, m := range []*model{&x, &y} { // where in its memory a queue lies is its own affair
+		for _, m := range []*model{&x, &y} { // the position of a queue in its memory may differ
 			m.prof, m.q.buf, m.q.head, m.q.since = nil, nil, 0, m.q.came()
 		}
 		if !reflect.DeepEqual(x, y) {

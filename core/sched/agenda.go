@@ -2,15 +2,15 @@ package sched
 
 import "math/bits"
 
-// agenda orders busy GPUs by when they are free: slots of 8 µs, in each a chain in order of time. The links
-// are in the gpus, in the line that whoever calls touches anyway, since several cores take turns with a
-// Ranker and a heap's path would be fetched from another core each time. A GPU that is no longer busy, or
-// busy for longer, stays where it is until it comes first. One that is free beyond the last slot is parked
-// there. Few GPUs are free within the same 8 µs, but for those that are at the very same time, as when many
-// get their batches at once: the latest of these comes first, and nothing is searched.
+// agenda orders busy GPUs by the time when they become free. It has slots of 8 µs, each with a chain sorted by time.
+// The links are in the gpus, in the cache line that callers touch anyway: several cores take turns with a Ranker, and
+// would fetch each node of a heap's path from another core. A GPU that is no longer busy, or busy for longer, stays
+// in its slot until it comes first. A GPU that becomes free beyond the last slot is parked there. Few GPUs become
+// free within the same 8 µs, except those that become free at exactly the same time, as when many get their batches
+// at once. Of these the one entered last comes first, so that no search is needed.
 type agenda struct {
-	least Time  // no busy GPU is free before
-	cur   int64 // number of the slot that holds the latest look
+	least Time  // no busy GPU becomes free earlier
+	cur   int64 // number of the slot of the latest call of advance
 	slot  []int32
 	word  [agendaSlots / 64]uint64 // which slots have a chain
 	sum   [agendaSlots / 64 / 64]uint64
@@ -22,18 +22,18 @@ const (
 	agendaMask  = agendaSlots - 1
 )
 
-// place returns the number of the slot for a time: that of a past one is the current slot.
+// place returns the number of a time's slot; a past time has the current slot.
 func (a *agenda) place(at Time) int64 {
 	return max(a.cur, min(int64(at)>>agendaShift, a.cur+agendaSlots-1))
 }
 
-// set enters a GPU at its freeAt; it may be there already.
+// set enters a GPU at its freeAt; it may already be in the agenda.
 func (a *agenda) set(gpus []gpu, id GPUID) {
 	g := &gpus[id]
 	a.least = min(a.least, g.freeAt)
 	if g.slot != 0 {
 		if g.at <= g.freeAt {
-			return // it moves on when it comes first
+			return // it is moved when it comes first
 		}
 		a.unlink(gpus, g)
 	}
@@ -46,7 +46,7 @@ func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, n int64) {
 		a.slot = make([]int32, agendaSlots)
 	}
 
-	// A slot's GPUs stand in order of time; the slot begins at the first.
+	// A slot's GPUs are sorted by time; the slot points at the first.
 	s := int32(n & agendaMask)
 	prev, next := int32(0), a.slot[s]
 	for next != 0 && gpus[next-1].at < g.freeAt {
@@ -80,7 +80,7 @@ func (a *agenda) unlink(gpus []gpu, g *gpu) {
 	g.slot = 0
 }
 
-// empty notes that slot s has no chain.
+// empty records that slot s has no chain.
 func (a *agenda) empty(s int32) {
 	a.slot[s] = 0
 	if a.word[s>>6] &^= 1 << (s & 63); a.word[s>>6] == 0 {
@@ -94,7 +94,7 @@ func (a *agenda) first() (int64, bool) {
 	if w := a.word[s>>6] >> (s & 63); w != 0 {
 		return a.cur + int64(bits.TrailingZeros64(w)), true
 	}
-	w := s>>6 + 1 // the word to look at next; all of them, the first one again for its low bits
+	w := s>>6 + 1 // the next word to check; all words, and the first one again for its low bits
 	for end := w + int32(len(a.word)); w < end; {
 		i := w & int32(len(a.word)-1)
 		if x := a.sum[i>>6] >> (i & 63); x == 0 {
@@ -109,10 +109,10 @@ func (a *agenda) first() (int64, bool) {
 	return 0, false
 }
 
-// head returns the first GPU of slot n if it is busy and belongs there. If not it takes it out, or to where
-// it belongs, and returns false.
+// head returns the first GPU of slot n if it is busy and belongs there. Otherwise it removes the GPU, or moves it to
+// its slot, and returns false.
 func (a *agenda) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
-	// Changes are not followed when they happen, only when the GPU comes first.
+	// A change does not move a GPU at once, only when the GPU comes first.
 	id := GPUID(a.slot[n&agendaMask] - 1)
 	g := &gpus[id]
 
@@ -127,7 +127,7 @@ func (a *agenda) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
 	return id, g, false
 }
 
-// top returns the GPU that is free first and when, Never when none is busy.
+// top returns the GPU that becomes free first and the time; Never when none is busy.
 func (a *agenda) top(gpus []gpu) (GPUID, Time) {
 	for {
 		n, ok := a.first()
@@ -142,8 +142,7 @@ func (a *agenda) top(gpus []gpu) (GPUID, Time) {
 	}
 }
 
-// advance moves the agenda to now, takes a GPU out that is free by then, and returns it; false when there
-// is none.
+// advance moves the agenda to now, removes a GPU that is free by then, and returns it; false when there is none.
 func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
 	for to := int64(now) >> agendaShift; a.cur < to; {
 		n, ok := a.first()
@@ -158,7 +157,7 @@ func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
 		}
 	}
 
-	// Within the present slot the moment decides.
+	// Within the current slot the exact time decides.
 	if a.least > now {
 		return 0, false
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAgendaAgainstASearch: whatever is set, changed and taken out, and however far off, the agenda gives
-// a GPU that is free first, and those that are due when they are.
+// TestAgendaAgainstASearch: after any sequence of set, change and removal, at any distance, the agenda returns a GPU
+// that becomes free first, and returns due GPUs on time.
 func TestAgendaAgainstASearch(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -60,7 +60,7 @@ func TestAgendaAgainstASearch(t *testing.T) {
 	}
 }
 
-// BenchmarkAgendaAtOnce: GPUs that get their batches at once are free at once, and cost no more for it.
+// BenchmarkAgendaAtOnce: GPUs that get their batches at once become free at once, and cost no more for it.
 func BenchmarkAgendaAtOnce(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprint("gpus=", n), func(b *testing.B) {

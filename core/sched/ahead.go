@@ -1,14 +1,14 @@
 package sched
 
-// nearModels is how many models' queues stay in a core's cache.
+// nearModels is the number of models whose queues stay in a core's cache.
 const nearModels = 2048
 
-// Far says that a request's trips to memory are worth overlapping: see Ahead.
+// Far reports whether overlapping the cache misses of requests is worthwhile: see Ahead.
 func (p *Partition) Far() bool { return len(p.models) >= p.near }
 
-// Ahead reads what Admit will need of a model: its first two lines and the one where its next request
-// will stand. A driver that takes in a burst when models are Far calls it for all of them first: so the
-// trips to memory overlap. The number means nothing.
+// Ahead reads the memory that Admit will need of a model: its first two cache lines and the line of its next request.
+// A driver that accepts a burst while models are Far first calls it for every request, so that the cache misses
+// overlap. The result has no meaning.
 func (p *Partition) Ahead(id ModelID) uint32 {
 	if m, _ := p.find(id); m != nil && !m.q.full() {
 		return m.gaps[0] + m.q.at(int(m.q.n)).Origin

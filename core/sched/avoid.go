@@ -2,37 +2,38 @@ package sched
 
 import "math/bits"
 
-// A request that some GPUs could not serve is tried again on others. Which ones it avoids is a set that
-// the driver names; what is decided here is only that no batch on such a GPU takes the request, and that
-// no GPU is granted to a model all of whose requests avoid it.
+// A request that some GPUs could not serve is retried on others. The driver names the set of GPUs that it avoids. The
+// decisions here only ensure that no batch on such a GPU takes the request, and that a model whose requests all avoid
+// a GPU is not granted it.
 //
-// Nothing of this is looked at while no such request may be queued: see avoids.
+// None of this costs anything while no such request may be queued: see avoids.
 
-// Groups is a set of GPU groups. The driver gives each GPU a group, as GPUs of one host share what they
-// can reach; two groups may have the same bit, which makes a request avoid more GPUs than it must.
+// Groups is a set of GPU groups. The driver gives each GPU a group, because GPUs of one host can reach the same
+// memory. Two groups may share a bit, which makes a request avoid more GPUs than necessary.
 type Groups uint16
 
-// GroupsMax is how many groups have a bit of their own.
+// GroupsMax is the number of groups with a bit of their own.
 const GroupsMax = 16
 
 // GroupOf returns the set of one group.
 func GroupOf(n uint32) Groups { return 1 << (n % GroupsMax) }
 
-// SetGroup says which group a GPU is of. Without, it is of none, and nothing avoids it.
+// SetGroup sets a GPU's group. Without it, the GPU has no group, and no request avoids it.
 func (r *Ranker) SetGroup(id GPUID, g Groups) {
 	if x := r.gpu(id); x != nil {
 		x.group = g
 	}
 }
 
-// avoidance is what is known of a model's requests that avoid GPUs.
+// avoidance describes a model's requests that avoid GPUs.
 type avoidance struct {
 	until    Time   // the latest of their deadlines
-	declined Groups // of GPUs that were given back unused, since these requests avoid them and no other was due,
-	at       Time   // at this moment: they are not asked for again before the next
+	declined Groups // groups of GPUs returned unused because these requests avoid them and no other was due
+	at       Time   // time of declined: those GPUs are not requested again before the next time
 }
 
-// noteAvoider notes that a request which avoids GPUs is queued. Inlined, it would give enqueue a frame for the map.
+// noteAvoider records that a request which avoids GPUs is queued. Inlined, it would give enqueue a stack frame for
+// the map.
 //
 //go:noinline
 func (p *Partition) noteAvoider(id ModelID, deadline Time) {
@@ -44,12 +45,13 @@ func (p *Partition) noteAvoider(id ModelID, deadline Time) {
 	p.avoiding[id] = a
 }
 
-// avoids says whether a request that avoids GPUs may be queued: the latest that was has its deadline ahead.
+// avoids reports whether a request that avoids GPUs may be queued: the latest deadline of such a request is in the
+// future.
 func (p *Partition) avoids(now Time, m *model) bool {
 	return len(p.avoiding) > 0 && p.stillAvoids(now, m)
 }
 
-// stillAvoids is avoids where some model has such requests.
+// stillAvoids is avoids for the case that some model has such requests.
 func (p *Partition) stillAvoids(now Time, m *model) bool {
 	a, some := p.avoiding[m.id]
 	if some && a.until < now {
@@ -58,8 +60,8 @@ func (p *Partition) stillAvoids(now Time, m *model) bool {
 	return some && a.until >= now
 }
 
-// avoided returns the groups that every queued request avoids: a GPU of any other takes one at least. It looks at
-// searchMax requests; in a longer queue some may be tried where they failed.
+// avoided returns the groups that every queued request avoids: a GPU of any other group takes at least one request.
+// It checks searchMax requests; in a longer queue some requests may be retried where they failed.
 func (p *Partition) avoided(m *model) Groups {
 	if len(p.avoiding) == 0 {
 		return 0
@@ -67,7 +69,7 @@ func (p *Partition) avoided(m *model) Groups {
 	return p.intersection(m)
 }
 
-// intersection is avoided where some model has such requests.
+// intersection is avoided for the case that some model has such requests.
 func (p *Partition) intersection(m *model) Groups {
 	n := m.q.len()
 	if !p.stillAvoids(p.now, m) || n == 0 {
@@ -87,7 +89,7 @@ func (p *Partition) intersection(m *model) Groups {
 	return all
 }
 
-// setAside takes the requests out of a queue that avoid a granted GPU, so that its batch is formed of the others.
+// setAside removes the requests that avoid a granted GPU from a queue, so that its batch is formed of the others.
 func (p *Partition) setAside(m *model, g Groups) {
 	m.q.filter(0, min(m.q.len(), searchMax), &m.ranks, func(r *Request) bool {
 		if r.Avoid&g == 0 {
@@ -98,7 +100,7 @@ func (p *Partition) setAside(m *model, g Groups) {
 	})
 }
 
-// putBack queues again what setAside took for a GPU, and notes whether that GPU was left unused.
+// putBack requeues the requests that setAside removed, and records whether the GPU stayed unused.
 func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 	for i := range p.aside {
 		if m.q.full() {
@@ -106,7 +108,7 @@ func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 		}
 		r, place := m.q.open(p.aside[i].Deadline)
 		*r = p.aside[i]
-		m.q.since++ // it is no arrival
+		m.q.since++ // not an arrival
 		m.ranks.add(r.Priority)
 		if place < int(m.ranks.swept) {
 			m.ranks.swept++
@@ -114,7 +116,7 @@ func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 	}
 	p.aside = p.aside[:0]
 
-	// What was declined is avoided until the next moment, or the same GPU would be granted again at once.
+	// Avoid a declined GPU until the next time; otherwise the same GPU would be granted again at once.
 	if a := p.avoiding[m.id]; !used {
 		if a.at != now {
 			a.at, a.declined = now, 0
@@ -124,7 +126,7 @@ func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 	}
 }
 
-// otherGPU returns the first idle GPU of none of these groups, false when there is none among the first searchMax.
+// otherGPU returns the first idle GPU outside these groups; false if there is none among the first searchMax.
 func (r *Ranker) otherGPU(avoid Groups) (GPUID, bool) {
 	looked := 0
 	for id := range r.idle.all {
@@ -149,13 +151,13 @@ func (s *bitset) all(yield func(uint32) bool) {
 	}
 }
 
-// postpone takes a candidate out of a heap, for others to go before it: it avoids every GPU that is idle.
+// postpone takes a candidate that avoids every idle GPU out of a heap, so that others go first.
 func (r *Ranker) postpone(h *heap) {
 	r.postponed = append(r.postponed, h.top())
 	h.remove(r.rivals, h.top().id)
 }
 
-// resume puts back what postpone took out of a heap.
+// resume puts postponed candidates back into a heap.
 func (r *Ranker) resume(h *heap) {
 	for _, x := range r.postponed {
 		h.set(r.rivals, x.id, x.key)

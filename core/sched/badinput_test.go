@@ -9,9 +9,8 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// TestMillionRequestsWithoutGPU: a model without a GPU refuses requests; a million that were
-// queued when its GPU went end by their deadlines, each once and named, and their memory is used
-// again.
+// TestMillionRequestsWithoutGPU: a model without a GPU refuses requests. A million requests that were queued when its
+// GPU was removed end by their deadlines, each once and by id, and their memory is reused.
 func TestMillionRequestsWithoutGPU(t *testing.T) {
 	const n = 1_000_000
 	s := New(Options{})
@@ -62,7 +61,7 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 	}
 }
 
-// TestAddModelNamesWhatIsWrong: field, value and range stand in the error.
+// TestAddModelNamesWhatIsWrong: the error has field, value and range.
 func TestAddModelNamesWhatIsWrong(t *testing.T) {
 	s := New(Options{})
 	good := Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 4), SLO: 20 * ms}
@@ -91,8 +90,8 @@ func TestAddModelNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestOverloadsMemoryIsGivenBack: a queue that grew long gives its memory back when its model has been
-// idle, so that models overloaded one after the other share it. A short one keeps it.
+// TestOverloadsMemoryIsGivenBack: a queue that grew long frees its memory once its model has been idle, so that
+// models overloaded one after the other share it. A short queue keeps its memory.
 func TestOverloadsMemoryIsGivenBack(t *testing.T) {
 	for n, want := range map[int]int{30_000: 0, 800: 1024} {
 		p := NewPartition(Options{})
@@ -118,7 +117,7 @@ func TestOverloadsMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestTimeGoesBack: an earlier now counts as the latest one, whatever the call, and is counted.
+// TestTimeGoesBack: in any call, an earlier now counts as the latest one, and is counted.
 func TestTimeGoesBack(t *testing.T) {
 	s := New(Options{})
 	must := func(err error) {
@@ -129,7 +128,7 @@ func TestTimeGoesBack(t *testing.T) {
 	must(s.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 1), SLO: 20 * ms}))
 	must(s.AddGPU(0, 1, 0))
 	s.Advance(Time(10 * ms))
-	var early Time // what all calls are told
+	var early Time // the time given to all calls
 	calls := []func(){
 		func() { s.Advance(early) },
 		func() {
@@ -160,8 +159,8 @@ func TestTimeGoesBack(t *testing.T) {
 	}
 }
 
-// TestGrantOfAnotherSubCluster: a model that moved to another sub-cluster while a grant was under
-// way gives the GPU back; the new sub-cluster's profile need not hold there.
+// TestGrantOfAnotherSubCluster: a model that moved to another sub-cluster while a grant was under way returns the
+// GPU, because the new sub-cluster's profile need not hold there.
 func TestGrantOfAnotherSubCluster(t *testing.T) {
 	p := NewPartition(Options{})
 	p.SetGPUs(0, 1, 1)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkRequest measures one request's share of everything: enqueue, candidate, grant, batch,
-// completion. Requests come round robin over the models at 70 % of what the GPUs hold.
+// BenchmarkRequest measures the whole cost of one request: enqueue, candidate, grant, batch, completion. Requests
+// arrive round robin over the models at 70 % of the GPUs' capacity.
 func BenchmarkRequest(b *testing.B) {
 	for _, size := range []struct{ models, gpus int }{{10, 100}, {100, 10000}, {1000, 10000}, {10000, 10000}} {
 		b.Run(fmt.Sprintf("models=%d/gpus=%d", size.models, size.gpus), func(b *testing.B) {
@@ -23,7 +23,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestNoAllocationPerRequest: after warm-up nothing on the request path allocates, in a crowd neither.
+// TestNoAllocationPerRequest: after warm-up nothing on the request path allocates, also in a crowd.
 func TestNoAllocationPerRequest(t *testing.T) {
 	for _, size := range []struct {
 		models, gpus int
@@ -40,7 +40,7 @@ func TestNoAllocationPerRequest(t *testing.T) {
 	}
 }
 
-// loop is a cluster at a steady rate, made to cost little itself.
+// loop is a cluster at a steady rate, with little cost of its own.
 type loop struct {
 	s      *Scheduler
 	models int
@@ -49,7 +49,7 @@ type loop struct {
 	id     RequestID
 	ends   []Batch // a ring in order of dispatch; equal batches end in about that order
 	head   int
-	steps  []SpareStep // a ring in order of their ends, as all have one length
+	steps  []SpareStep // a ring in order of their ends, since all have one length
 	first  int
 }
 

@@ -1,7 +1,7 @@
 package sched
 
-// Bid is what a service wants of GPU time now: the rate of its requests, and the ways to answer one. Prices are
-// made of all services' bids (core/plan) and come back by SetPrice.
+// Bid is a service's current demand for GPU time: the rate of its requests, and the ways to answer one. Prices are
+// computed from all services' bids (core/plan) and set by SetPrice.
 type Bid struct {
 	Rate   float64 // requests/s
 	Recent float64 // the same over the last tenth of a second only: see Stepped
@@ -17,7 +17,7 @@ type Offer struct {
 	Cost       float64 // GPU seconds per request, in batches of the size that the rate and the budget allow
 }
 
-// DemandOf returns the part of Load.Demand, in GPUs, that one service makes up.
+// DemandOf returns one service's part of Load.Demand, in GPUs.
 func (r *Ranker) DemandOf(id ModelID) float64 {
 	if int(id) >= len(r.rivals) {
 		return 0
@@ -26,7 +26,7 @@ func (r *Ranker) DemandOf(id ModelID) float64 {
 	return float64(r.rivals[id].demand) / 1e6
 }
 
-// RateOf returns the estimated arrival rate of a service's requests per second; 0 for an unknown one.
+// RateOf returns a service's estimated arrival rate in requests per second; 0 for an unknown service.
 func (p *Partition) RateOf(id ModelID) float64 {
 	if m, _ := p.find(id); m != nil {
 		return m.rate.perNS * 1e9
@@ -35,8 +35,8 @@ func (p *Partition) RateOf(id ModelID) float64 {
 	return 0
 }
 
-// Bid fills in what a service wants; false for an unknown one. Homes without GPUs offer nothing, and of
-// variants that the usual request leaves no time for only the quickest counts. It keeps the memory of b.Offers.
+// Bid fills in a service's bid; false for an unknown service. Homes without GPUs offer nothing, and of the variants
+// that are too slow for the usual budget only the quickest counts. It reuses the memory of b.Offers.
 func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 	now = p.clock(now)
 	m, _ := p.find(id)
@@ -54,7 +54,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 		return true
 	}
 
-	// Rates are bid as of now, and variants chosen by the same rates.
+	// Bid current rates, and choose variants by the same rates.
 	if !m.rate.fixed {
 		x := &m.family.steps
 		x.update(now, x.folded+m.q.came())
@@ -77,7 +77,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 	return true
 }
 
-// ScaleRates multiplies the rates that services with a choice bid by: all of them have made a step together.
+// ScaleRates multiplies the bid rates of services with a choice, after a step of demand in all of them.
 func (p *Partition) ScaleRates(by float64) {
 	for i := range p.models {
 		if m := &p.models[i]; m.live && m.family != nil {

@@ -37,7 +37,7 @@ func (s *bitset) clear(i uint32) {
 	}
 }
 
-// last returns the greatest member below n; -1: there is none.
+// last returns the greatest member below n; -1 if there is none.
 func (s *bitset) last(n int) int {
 	for w := (n - 1) >> 6; w >= 0; w-- {
 		x := s.word[w]

@@ -2,13 +2,13 @@ package sched
 
 import vocabulary "downbeat.dev/core/model"
 
-// Holds reports whether a request is queued, or may be: it looks at the searchMax earliest deadlines.
+// Holds reports whether a request is, or may be, queued: it searches the searchMax earliest deadlines.
 func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
 	m, _ := p.find(id)
 	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax)
 }
 
-// search returns the place of a request, -1 when it is not among the searchMax earliest deadlines.
+// search returns the place of a request; -1 if it is not among the searchMax earliest deadlines.
 func (p *Partition) search(m *model, r RequestID, origin uint32) int {
 	i := m.q.find(r, origin)
 	if i < 0 {
@@ -19,9 +19,9 @@ func (p *Partition) search(m *model, r RequestID, origin uint32) int {
 	return i
 }
 
-// Cancel withdraws a request. It returns true when that is done: then the request ends here and no output speaks of
-// it. In a long queue a request that is not among the first is withdrawn by and by: it ends as a drop with
-// Canceled, or in a batch if it was taken sooner.
+// Cancel withdraws a request. true: the request ends here and does not appear in the outputs. In a long queue a
+// request that is not among the first is withdrawn later: it ends as a drop with Canceled, or in a batch if one takes
+// it first.
 func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) bool {
 	now = p.clock(now)
 	m, at := p.find(id)
@@ -29,7 +29,7 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 		return false
 	}
 
-	// The search is bounded, since the caller holds a lock.
+	// Bound the search, because the caller holds a lock.
 	i := p.search(m, r, origin)
 	if i < 0 {
 		if m.q.len() > searchMax {
@@ -43,7 +43,8 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 	return true
 }
 
-// CancelAll withdraws an origin's requests for a model: each ends as a drop with Canceled, in a long queue by and by.
+// CancelAll withdraws an origin's requests for a model: each ends as a drop with Canceled; in a long queue this takes
+// several calls.
 func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
 	now = p.clock(now)
 	m, at := p.find(id)

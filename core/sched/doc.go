@@ -24,7 +24,7 @@
 //
 // # Invariants
 //
-// The fuzz tests check them; package invariants objects to I1 as C1, to I2 as C3, to I3 as C4 and to I4 as C5.
+// The fuzz tests check them. Package invariants calls I1 C1, I2 C3, I3 C4 and I4 C5.
 //
 //	I1 every accepted request ends exactly once: in a batch, as a drop, or by a Cancel that returned true;
 //	I2 a GPU's batches never overlap in plan: ExecAt ≥ the Finish of the batch before;

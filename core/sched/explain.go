@@ -1,21 +1,21 @@
 package sched
 
-// Way is one way to answer a service's requests, a variant in a home, as decisions see it now.
+// Way is one way to answer a service's requests, a variant in a home, with the values that decisions currently use.
 type Way struct {
 	SubCluster uint32
 	Variant    uint16
-	Batch      int     // the size of batch that the rate and the budget allow
+	Batch      int     // the batch size that the rate and the budget allow
 	Cost       float64 // GPU seconds per request in such a batch
 	Price      float64 // of a GPU second, in units of accuracy per request
-	InTime     bool    // a batch of one is done within the usual budget
-	Intended   bool    // of the home's variants, the present price asks for it
+	InTime     bool    // a batch of one finishes within the usual budget
+	Intended   bool    // the current price selects it among the home's variants
 	Main       bool    // in the home where the service intends to be served
-	InUse      bool    // in a home that is asked for GPUs at once, as the price finds it nearly as good as the main one
+	InUse      bool    // in a home that is asked for GPUs at once, because it is nearly as good as the main one
 	Staffed    bool    // in a home that has GPUs
 }
 
-// Ways appends the ways to answer for a service to all: by home, the quickest variant first. Variants below its floor are
-// none, nor are those that are not resident in a home.
+// Ways appends a service's ways to answer to all: by home, the quickest variant first. It omits variants below the
+// service's floor and variants that are not resident in a home.
 func (p *Partition) Ways(id ModelID, all []Way) []Way {
 	m, _ := p.find(id)
 	switch {
@@ -38,7 +38,7 @@ func (p *Partition) Ways(id ModelID, all []Way) []Way {
 	return all
 }
 
-// BudgetOf returns how much time a service's requests usually have on arrival; 0 for an unknown one.
+// BudgetOf returns the usual budget of a service's requests on arrival; 0 for an unknown service.
 func (p *Partition) BudgetOf(id ModelID) Duration {
 	if m, _ := p.find(id); m != nil {
 		return m.budget

@@ -2,30 +2,30 @@ package sched
 
 import "math"
 
-// Forecast tells a Ranker with spare work when a model may want GPUs. Partition → Ranker. A Partition sends
-// forecasts only while Forecasts is on; Rankers without spare work ignore them.
+// Forecast tells a Ranker with spare work when a model may want GPUs. Partition → Ranker. A Partition sends forecasts
+// only while Forecasts is on; Rankers without spare work ignore them.
 type Forecast struct {
 	Model      ModelID
 	SubCluster uint32
 	Seq        uint64   // grows with each forecast of the model; older ones are ignored
-	Due        Time     // the latest time to send what is queued, if a burst joins it; Never: nothing is queued
-	Gap        Duration // the same after its first arrival, of a batch whose requests are all still to come in a burst
+	Due        Time     // the latest time to send the queued requests, if a burst joins them; Never: nothing is queued
+	Gap        Duration // the same after the first arrival, for a batch whose requests all arrive later
 	Window     Duration // how long before that it may take a GPU
 	Period     Duration // the time between its batches at the estimated rate
-	Notice     Duration // the shortest such time that a pair of requests leaves, without a burst: B − ℓ(2) − delay
+	Notice     Duration // the shortest such time for a pair of requests, without a burst: B − ℓ(2) − delay
 	Gone       bool     // the model was removed, or has moved to another sub-cluster
 }
 
 // foretold is the latest forecast of a model.
 type foretold struct {
 	due  Time
-	sent bool // no grant since
+	sent bool // no grant since then
 }
 
-// forecastStep is by how much a forecast must have moved to be worth a message: less than any step of spare work.
+// forecastStep is the least change of a forecast that is worth a message: less than any step of spare work.
 const forecastStep Duration = 50_000
 
-// SetForecasts switches forecasts on, which begins with one of every model, or off.
+// SetForecasts switches forecasts on, which sends one for every model, or off.
 func (p *Partition) SetForecasts(now Time, on bool) {
 	now = p.clock(now)
 	p.forecasting = on
@@ -37,20 +37,20 @@ func (p *Partition) SetForecasts(now Time, on bool) {
 	}
 }
 
-// expectAgain makes the next forecast of a model a message, whatever it says.
+// expectAgain makes the next forecast of a model a message, whatever its values.
 func (p *Partition) expectAgain(at int32) {
 	if int(at) < len(p.foretold) {
 		p.foretold[at].sent = false
 	}
 }
 
-// foretell sends a model's forecast to its Rankers if it says something new.
+// foretell sends a model's forecast to its Rankers if it has changed.
 func (p *Partition) foretell(now Time, m *model, at int32) {
 	for int(at) >= len(p.foretold) {
 		p.foretold = append(p.foretold, foretold{})
 	}
 
-	// A timer's look at a queue that has not grown finds nothing new: the burst that was feared did not come.
+	// When a timer checks a queue that has not grown, nothing is new: the expected burst did not arrive.
 	t := &p.foretold[at]
 	due, _ := m.due(now, &m.execution, p.burst())
 	if apart := max(due, t.due) - min(due, t.due); t.sent && apart < Time(forecastStep) {
@@ -76,7 +76,7 @@ func (p *Partition) foretellTo(now Time, m *model, sub uint32, x *execution) {
 	two := min(2, int(x.max))
 	wide := p.burst()
 
-	// Requests that are still to come count as well as those queued: each may want a GPU during a step.
+	// Future requests count like queued ones: each may want a GPU during a step.
 	gap, window := m.dueOf(x, 0, m.budget, wide)
 	due, ofQueue := m.due(now, x, wide)
 	if due != Never {
@@ -88,7 +88,7 @@ func (p *Partition) foretellTo(now Time, m *model, sub uint32, x *execution) {
 	})
 }
 
-// period returns the time in which a target batch's requests come.
+// period returns the time in which the requests of a target batch arrive.
 func (m *model) period() Duration {
 	if m.rate.perNS <= 0 {
 		return m.slo
@@ -96,8 +96,8 @@ func (m *model) period() Duration {
 	return Duration(min(float64(SLOLimit), float64(m.target)/m.rate.perNS))
 }
 
-// due returns when what is queued must be sent at the latest, should a burst join it, and how long before that it may take
-// a GPU.
+// due returns the latest time to send the queued requests if a burst joins them, and how long before that they may
+// take a GPU.
 func (m *model) due(now Time, x *execution, wide float64) (Time, Duration) {
 	if m.q.len() == 0 {
 		return Never, 0
@@ -106,24 +106,25 @@ func (m *model) due(now Time, x *execution, wide float64) (Time, Duration) {
 	return now.Add(left), window
 }
 
-// dueOf returns how soon a batch must be sent whose head has left until its deadline, and which n requests are in
-// already: the least time in which a burst makes it so large that it cannot be sent later; and how long before that it may
-// take a GPU.
+// dueOf returns how soon a batch must be sent whose head has left until its deadline and which has n requests: the
+// least time in which a burst makes it so large that it cannot be sent later. It also returns how long before that
+// the batch may take a GPU.
 func (m *model) dueOf(x *execution, n int, left Duration, wide float64) (due, window Duration) {
 	least := max(1, n)
 
-	// Without a rate no burst can be foreseen: what is queued may grow at once, and an empty queue has the whole budget.
+	// Without a rate no burst can be predicted: queued requests may become more at once, and an empty queue has the
+	// whole budget.
 	switch {
 	case m.rate.perNS > 0:
 	case n > 0:
-		return 0, 0 // nothing is known of what comes next
+		return 0, 0 // nothing is known about future requests
 	default:
 		due = max(0, left-x.lead[least])
 		return due, due
 	}
 
-	// The larger the batch, the sooner it must be sent, and the longer its requests take to come. Where these meet
-	// it is due.
+	// The larger the batch, the sooner it must be sent, and the longer its requests take to arrive. The batch is due
+	// where these times meet.
 	lo, hi := least, int(x.max)+1 // the first size that takes longer to gather than it has
 	for lo < hi {
 		b := (lo + hi) / 2
@@ -143,24 +144,24 @@ func (m *model) dueOf(x *execution, n int, left Duration, wide float64) (due, wi
 		due = min(due, left-x.lead[lo])
 	}
 
-	// It may take a GPU when one request more would be too late, and early when it hardly grows any more.
+	// The batch may take a GPU when one more request would be too late, and early when it hardly grows any more.
 	lo = min(lo, int(x.max))
 	window = x.lead[lo+1] - x.lead[lo] + m.margin + Duration(growthBase*float64(lo)/m.rate.perNS)
 	return max(0, due), window
 }
 
-// burstTime returns the time in which k requests come in a burst, at the estimated rate: that in which at most k come
-// as usual, μ + wide·√μ = k.
+// burstTime returns the time in which k requests arrive in a burst at the estimated rate: the time t whose mean count
+// μ solves μ + wide·√μ = k.
 func (m *model) burstTime(k int, wide float64) Duration {
 	root := (math.Sqrt(wide*wide+4*float64(k)) - wide) / 2
 	return Duration(root * root / m.rate.perNS)
 }
 
 // burst returns how much larger than usual a burst is, in standard deviations of Poisson arrivals. Among many models
-// bursts even out, since all would have to come at once to take the GPUs that are left for any.
+// bursts even out: all would have to arrive at once to take the GPUs that are left for any.
 func (p *Partition) burst() float64 {
 	return burstWidth / math.Sqrt(float64(max(1, len(p.models)-len(p.free))))
 }
 
-// burstWidth is that of a single model: decision 0150 has what others cost and gained.
+// burstWidth is the width for a single model; decision 0150 has the costs and gains of others.
 const burstWidth = 0.75

@@ -7,10 +7,9 @@ import (
 	"downbeat.dev/core/invariants"
 )
 
-// FuzzHalves drives Partitions and Rankers whose messages wait in mailboxes, as long as the tape
-// says, and arrive in any order, as the turns of several goroutines carry them: grants answer candidates
-// that have changed or gone, GPUs leave with grants under way. When all have arrived, each Ranker knows
-// the newest candidate of each model.
+// FuzzHalves drives Partitions and Rankers whose messages wait in mailboxes for as long as the tape says and arrive
+// in any order, as with several goroutines: grants answer candidates that have changed or gone, and GPUs are removed
+// with grants under way. Once all messages have arrived, each Ranker knows the newest candidate of each model.
 func FuzzHalves(f *testing.F) {
 	addTapes(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -130,7 +129,7 @@ func (h *halves) complete(b BatchID, id GPUID, at Time, g *fuzzGPU) {
 		if r.order(id, i).id == b {
 			old := g.Free
 			h.completed(b, id, at, r.Complete(h.now, b, id, at))
-			if r.gpus[id].state == granted { // whoever has the grant does not know yet
+			if r.gpus[id].state == granted { // the holder of the grant does not know yet
 				g.Free = min(g.Free, old)
 			}
 			return
@@ -141,7 +140,7 @@ func (h *halves) complete(b BatchID, id GPUID, at Time, g *fuzzGPU) {
 	}
 }
 
-// collect takes what a Partition put out.
+// collect takes a Partition's outputs.
 func (h *halves) collect(p *Partition) {
 	n := 0
 	for h.parts[n] != p {
@@ -162,7 +161,7 @@ func (h *halves) collect(p *Partition) {
 		if b.ID != f.Batch || b.GPU != f.GPU || b.ExecAt != f.Start || b.Finish != f.FreeAt {
 			h.t.Fatalf("I5: %+v is answered by %+v", b, f)
 		}
-		if !h.current(f) { // the GPU has gone meanwhile: the driver sends its batch nowhere
+		if !h.current(f) { // the GPU was removed meanwhile: the driver does not send its batch
 			b.GPU = IDLimit
 		}
 		h.batch(b)
@@ -177,7 +176,7 @@ func (h *halves) collect(p *Partition) {
 	o.Reset()
 }
 
-// current says whether a Free speaks of a GPU as it is now.
+// current reports whether a Free refers to a GPU's current life.
 func (h *halves) current(f Free) bool {
 	g := h.gpus[f.GPU]
 	return g != nil && g.sub == f.SubCluster && h.rankers[f.SubCluster].gpus[f.GPU].epoch == f.Epoch
@@ -215,7 +214,7 @@ func (h *halves) rank(sub uint32) {
 	}
 }
 
-// grant hands a Partition one of the Grants of a Ranker; exactly one Free answers it.
+// grant passes one of a Ranker's Grants to a Partition; exactly one Free answers it.
 func (h *halves) grant(sub, part, which int) bool {
 	box := &h.grants[sub][part]
 	if len(*box) == 0 {
@@ -253,7 +252,7 @@ func (h *halves) setGPUs(sub uint32, more int) {
 	}
 }
 
-// drain delivers everything and lets time pass until no deadline is ahead.
+// drain delivers all messages and advances time until every deadline has passed.
 func (h *halves) drain() {
 	last := h.now
 	for _, all := range h.live {
@@ -304,7 +303,7 @@ func (h *halves) drain() {
 	}
 }
 
-// checkNewest compares what a Ranker knows with what was sent to it.
+// checkNewest compares a Ranker's candidates with those sent to it.
 func (h *halves) checkNewest(sub int) {
 	for id := range ModelID(fuzzModels + 1) {
 		c, sent := h.newest[sub][id]
@@ -319,7 +318,7 @@ func (h *halves) checkNewest(sub int) {
 	}
 }
 
-// settle delivers all messages, the later ones first; false: there were none.
+// settle delivers all messages, the later ones first; false if there were none.
 func (h *halves) settle() (worked bool) {
 	for sub := range h.rankers {
 		for part := range h.parts {

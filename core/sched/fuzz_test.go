@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/invariants"
 )
 
-// addTapes adds tapes of chance, always the same ones, so that a plain test run breaks rules as a fuzz run would.
+// addTapes adds random tapes, always the same ones, so that a plain test run finds broken rules as a fuzz run does.
 func addTapes(f *testing.F) {
 	f.Add([]byte{})
 	rng := rand.NewChaCha8([32]byte{})
@@ -20,7 +20,7 @@ func addTapes(f *testing.F) {
 	}
 }
 
-// FuzzScheduler calls a Scheduler in any order with anything, and checks I1 to I7.
+// FuzzScheduler calls a Scheduler in any order with any arguments, and checks I1 to I7.
 func FuzzScheduler(f *testing.F) {
 	addTapes(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -34,8 +34,8 @@ func FuzzScheduler(f *testing.F) {
 	})
 }
 
-// FuzzFamilies does the same where services are families with variants in several sub-clusters, and checks that no
-// batch is below its requests' floor (V1).
+// FuzzFamilies does the same with services that are families with variants in several sub-clusters, and checks that
+// no batch is below its requests' floor (V1).
 func FuzzFamilies(f *testing.F) {
 	addTapes(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -180,7 +180,7 @@ func (p *play) take(call func()) {
 	}
 }
 
-// check looks at what must hold between calls.
+// check checks the conditions that hold between calls.
 func (p *play) check() {
 	for _, r := range p.s.rankers {
 		for id := range r.gpus {
@@ -202,8 +202,8 @@ func (p *play) check() {
 	}
 }
 
-// drain calls the scheduler when it asks for it until every deadline has passed: nothing may be
-// left but what waits forever.
+// drain calls the scheduler whenever it asks, until every deadline has passed: then only requests without a deadline
+// may be left.
 func (p *play) drain() {
 	last := p.now
 	for _, all := range p.live {

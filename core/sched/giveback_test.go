@@ -6,8 +6,8 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// TestWhatBecomesOfAFailure walks a request through one backend's answer: what is noted of it, whether it is tried again, what
-// is kept, and what its frontend is told if nobody else serves it in time.
+// TestWhatBecomesOfAFailure follows a request through one backend's answer: its flags, whether it is retried, what it
+// keeps, and the reason that its frontend gets if no other backend serves it in time.
 func TestWhatBecomesOfAFailure(t *testing.T) {
 	for _, c := range []struct {
 		why            vocabulary.Reason
@@ -53,14 +53,14 @@ func TestWhatBecomesOfAFailure(t *testing.T) {
 	}
 }
 
-// TestGroupsToAvoid: a request keeps away from those that could not serve it, as long as others can.
+// TestGroupsToAvoid: a request avoids the GPUs that could not serve it, as long as others can.
 func TestGroupsToAvoid(t *testing.T) {
 	const failed, unread, other = Groups(1), Groups(2), Groups(4)
 	for _, c := range []struct {
 		name   string
 		past   uint8
 		unread Groups
-		served Groups // by backends of these
+		served Groups // groups of the backends that serve the model
 		want   Groups
 	}{
 		{"it failed, another serves", GaveBack | Broke, 0, failed | other, failed},
@@ -78,7 +78,7 @@ func TestGroupsToAvoid(t *testing.T) {
 	}
 }
 
-// TestLeastUsedGroup: backends are spread over the groups, the first free one first.
+// TestLeastUsedGroup: backends spread over the groups, the first free one first.
 func TestLeastUsedGroup(t *testing.T) {
 	var used []Groups
 	for n := range 2 * GroupsMax {

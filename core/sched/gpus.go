@@ -7,27 +7,27 @@ const (
 	absent  uint8 = iota
 	idle          // in the idle set: free soon
 	busy          // on the agenda until freeAt
-	granted       // a partition decides what to do with it
-	stalled       // completions are missing; it gets nothing until one comes
+	granted       // a partition decides how to use it
+	stalled       // completions are missing; it gets no batch until one arrives
 )
 
-// gpu is one line of memory: cores take turns with a Ranker.
+// gpu is one cache line: cores take turns with a Ranker.
 type gpu struct {
 	freeAt     Time
-	at         Time  // freeAt as the agenda has it
+	at         Time  // freeAt as in the agenda
 	next, prev int32 // in the agenda's slot: GPU+1, 0: none
 	slot       int32 // +1; 0: in none
 	epoch      uint32
 	state      uint8
 	ahead      uint8 // orders without a completion
-	held       bool  // it gets nothing before Ranker.holds says so
+	held       bool  // it gets no batch before Ranker.holds
 	spare      bool  // it runs a step of spare work
 	group      Groups
-	first      order // the oldest of these; for the others see Ranker.later
+	first      order // the oldest of these; Ranker.later has the others
 }
 
-// AddGPU makes a GPU known, free at now. The epoch, which Grant, Batch and Free carry, tells this life
-// of the id from others, also in other sub-clusters.
+// AddGPU adds a GPU, free at now. The epoch, which Grant, Batch and Free carry, distinguishes this life of the id
+// from others, also in other sub-clusters.
 func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	now = r.clock(now)
 	if id >= IDLimit {
@@ -38,7 +38,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	}
 	r.idle.grow(len(r.gpus))
 
-	// The driver gives ids again: only a GPU that was removed makes room for one.
+	// The driver reuses ids: a GPU must have been removed before its id is added again.
 	g := &r.gpus[id]
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
@@ -51,14 +51,14 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	return nil
 }
 
-// RemoveGPU forgets a GPU. What it was running is the driver's to resubmit or to fail.
+// RemoveGPU removes a GPU. The driver resubmits or fails its running batch.
 func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 	r.clock(now)
 	if int(id) >= len(r.gpus) || r.gpus[id].state == absent {
 		return
 	}
 
-	// The agenda keeps its link: it drops GPUs that are not busy when they come first.
+	// The agenda keeps its link and drops GPUs that are not busy when they come first.
 	r.idle.clear(uint32(id))
 	r.moved = true
 	r.gpus[id].state = absent
@@ -69,8 +69,8 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 	r.count--
 }
 
-// Hold keeps a GPU from getting batches until a time; what it has stays. The load is shared by the others
-// meanwhile. A later call replaces an earlier one; until now ends the hold.
+// Hold withholds batches from a GPU until a time; batches already sent stay. Meanwhile the others share the load. A
+// later call replaces an earlier one; a time that is not after now ends the hold.
 func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 	now = r.clock(now)
 	g := r.gpu(id)
@@ -85,12 +85,13 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 	// place applies the hold, now or when the GPU's grant is answered.
 	r.holds[id] = until
 
-	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with one, its Complete says so.
+	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with a batch, its
+	// Complete says when.
 	if until <= now && g.ahead == 0 && !g.spare {
 		g.freeAt = min(g.freeAt, now)
 	}
 
-	// A granted GPU is the partition's to answer for: Free places it, with the hold.
+	// A partition answers for a granted GPU: Free places it, with the hold.
 	if g.state != granted {
 		r.place(now, id, g)
 	}
@@ -118,28 +119,28 @@ func (r *Ranker) collect(now Time) {
 	}
 }
 
-// stall takes a GPU out until a completion comes.
+// stall withholds work from a GPU until a completion arrives.
 func (r *Ranker) stall(id GPUID) {
 	r.gpus[id].state = stalled
 	r.moved = true
 	r.stats.Stalled++
 }
 
-// pickGPU takes the idle GPU of the lowest number, so that load gathers on few; with none idle
-// the first that is free within lead.
+// pickGPU takes the idle GPU with the lowest number, so that load gathers on few; with none idle, the first that is
+// free within lead.
 func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
-	// An idle GPU needs no look at the agenda.
+	// With an idle GPU the agenda is not needed.
 	if r.idle.n > 0 {
 		return GPUID(r.idle.first()), true
 	}
 	for r.busy.least <= now.Add(lead) {
-		// Of busy GPUs, the first to be free takes the batch behind its own, if that is in time.
+		// Of the busy GPUs, the first to become free takes the batch after its own, if that is in time.
 		id, at := r.busy.top(r.gpus)
 		if at > now.Add(lead) {
 			break
 		}
 
-		// A GPU with too many batches unreported may hang: it must not swallow one more.
+		// A GPU with too many unreported batches may hang: do not give it another.
 		if r.gpus[id].ahead < aheadMax {
 			return id, true
 		}
@@ -148,7 +149,7 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 	return 0, false
 }
 
-// place puts a GPU where its state belongs after freeAt or its orders changed.
+// place moves a GPU to the set of its state after freeAt or its orders changed.
 func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	r.idle.clear(uint32(id))
 	r.moved = true
@@ -156,7 +157,7 @@ func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 		r.spare.unwatch(id)
 	}
 
-	// A hold moves the time when the GPU is free; the rest goes as for a busy one.
+	// A hold moves the time when the GPU is free; otherwise the GPU is treated as busy.
 	if g.held {
 		g.freeAt = max(g.freeAt, r.holds[id])
 		if now >= r.holds[id] {

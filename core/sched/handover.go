@@ -1,12 +1,12 @@
 package sched
 
-// Learned is what a Partition has measured of a model's requests, for another one that takes over.
+// Learned is a Partition's measurements of a model's requests, for another Partition that takes over.
 type Learned struct {
-	Rate   float64  // estimated arrivals/s, as of the latest request or look
+	Rate   float64  // estimated arrivals/s, as of the latest request or check
 	Margin Duration // how long before its frontrun a candidate is ripe
 }
 
-// Learned returns what was measured of a model; the zero value for an unknown one.
+// Learned returns the measurements of a model; the zero value for an unknown one.
 func (p *Partition) Learned(id ModelID) Learned {
 	if m, _ := p.find(id); m != nil {
 		return Learned{Rate: m.rate.perNS * 1e9, Margin: m.margin}
@@ -14,8 +14,8 @@ func (p *Partition) Learned(id ModelID) Learned {
 	return Learned{}
 }
 
-// Learn has a model go on from what another Partition has measured. A model that has requests of its own, whose
-// rate is given, or that is unknown is left as it is, and so is one of which nonsense is told.
+// Learn makes a model continue from another Partition's measurements. It ignores invalid measurements, and leaves a
+// model unchanged that has its own requests, has a given rate or is unknown.
 func (p *Partition) Learn(now Time, id ModelID, l Learned) {
 	now = p.clock(now)
 	m, at := p.find(id)
@@ -23,7 +23,7 @@ func (p *Partition) Learn(now Time, id ModelID, l Learned) {
 		return
 	}
 
-	// The estimate is as old as one that has seen its whole time constant: it moves slowly from here.
+	// The estimate counts as old as its whole time constant: it moves slowly from here.
 	m.rate.perNS, m.rate.since, m.rate.at = l.Rate/1e9, now.Add(-rateSpan), now
 	m.q.since = m.q.head
 	m.rate.derive(m)

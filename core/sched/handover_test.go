@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRateIsHandedOver: a Partition that was told another's rate plans its first batch as that one does, and
-// one that was not plans for a batch of one.
+// TestRateIsHandedOver: a Partition that got another's rate plans its first batch as that one does; one that did not
+// plans for a batch of one.
 func TestRateIsHandedOver(t *testing.T) {
 	prof := line(t, time.Millisecond, 5*time.Millisecond, 64)
 	open := func() *Partition {

@@ -2,7 +2,7 @@ package sched
 
 import "testing"
 
-// judgeAll notes batches one after another and returns the last verdict.
+// judgeAll notes n equal batches and returns the last verdict.
 func judgeAll(h *Health, now Time, peers Peers, n int, failed, slow bool) (v Verdict) {
 	for range n {
 		h.Note(failed, slow)
@@ -11,7 +11,8 @@ func judgeAll(h *Health, now Time, peers Peers, n int, failed, slow bool) (v Ver
 	return v
 }
 
-// TestSickGPUIsHeldWhileOthersDoBetter: so many batches in a row, and only where others are better.
+// TestSickGPUIsHeldWhileOthersDoBetter: a GPU is held after the given number of consecutive batches, and only while
+// others are better.
 func TestSickGPUIsHeldWhileOthersDoBetter(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -36,8 +37,8 @@ func TestSickGPUIsHeldWhileOthersDoBetter(t *testing.T) {
 	}
 }
 
-// TestHoldsGrowUntilTheGPUIsSound: each hold is twice the one before, up to ten seconds; on trial one bad batch is enough, and
-// a sound one ends it all.
+// TestHoldsGrowUntilTheGPUIsSound: each hold is twice as long as the one before, up to ten seconds; on trial one bad
+// batch is enough, and a sound one ends the series.
 func TestHoldsGrowUntilTheGPUIsSound(t *testing.T) {
 	h, peers, now := HealthyGPU(), Peers{GPUs: 2, Working: 1, Sound: 1}, Time(0)
 	if judgeAll(&h, now, peers, failedMost, true, false) != Sickened {
@@ -65,8 +66,8 @@ func TestHoldsGrowUntilTheGPUIsSound(t *testing.T) {
 	}
 }
 
-// TestATrialEndsWhereOthersAreNoBetter: what held the GPU back was a comparison, and a trial that finds no better GPU than this one leaves
-// none to wait for.
+// TestATrialEndsWhereOthersAreNoBetter: the hold came from a comparison, so a trial that finds no better GPU than
+// this one ends it.
 func TestATrialEndsWhereOthersAreNoBetter(t *testing.T) {
 	h, one := HealthyGPU(), Peers{GPUs: 2, Working: 2, Sound: 1}
 	if judgeAll(&h, 0, one, slowMost, false, true) != Sickened {
@@ -86,7 +87,7 @@ func TestATrialEndsWhereOthersAreNoBetter(t *testing.T) {
 	}
 }
 
-// TestJitterIsNotSlow: half as long again and 2 ms.
+// TestJitterIsNotSlow: the limit is half as long again and 2 ms.
 func TestJitterIsNotSlow(t *testing.T) {
 	if IsSlow(17e6, 10e6) || !IsSlow(17e6+1, 10e6) || IsSlow(2e6, 0) {
 		t.Error("a batch is slow beyond 1.5 of its plan and 2 ms")

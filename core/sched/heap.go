@@ -1,7 +1,7 @@
 package sched
 
-// heap is an indexed 4-ary min-heap of candidates by (key, model), each model at most once. Where one
-// stands is noted in its rival. Ties go to the smaller model, so the order is total.
+// heap is an indexed 4-ary min-heap of candidates by (key, model), each model at most once. A candidate's position is
+// in its rival. Ties go to the smaller model, so the order is total.
 type heap struct {
 	item []heapItem
 }
@@ -36,7 +36,7 @@ func (h *heap) set(all []rival, id uint32, key Time) {
 	h.up(all, len(h.item)-1, it)
 }
 
-// remove takes id out; absent ids are ignored.
+// remove removes id; absent ids are ignored.
 func (h *heap) remove(all []rival, id uint32) {
 	p := all[id].pos
 	if p == 0 {

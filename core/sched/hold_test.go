@@ -2,7 +2,8 @@ package sched
 
 import "testing"
 
-// TestHeldGPUGetsNothing: a GPU that is held gets nothing until then, whatever it reports meanwhile, and then it does.
+// TestHeldGPUGetsNothing: a held GPU gets no batch until the hold ends, whatever it reports meanwhile, and gets one
+// afterwards.
 func TestHeldGPUGetsNothing(t *testing.T) {
 	for _, busyFirst := range []bool{false, true} {
 		x, _ := newPair(t)
@@ -37,7 +38,7 @@ func TestHeldGPUGetsNothing(t *testing.T) {
 	}
 }
 
-// TestHeldGPUsLeaveTheLoadToOthers: the demand per GPU, by which batches grow, counts GPUs that may run some.
+// TestHeldGPUsLeaveTheLoadToOthers: the demand per GPU, by which batches grow, counts only GPUs that may run some.
 func TestHeldGPUsLeaveTheLoadToOthers(t *testing.T) {
 	x, _ := newPair(t)
 	if err := x.r.AddGPU(x.now, 1, 2); err != nil {
@@ -65,7 +66,7 @@ func TestHeldGPUsLeaveTheLoadToOthers(t *testing.T) {
 	want("there again", 0.6)
 }
 
-// TestAHoldThatIsEndedFreesTheGPU: at once where the GPU has no batch; before, it stayed blocked until the hold's time.
+// TestAHoldThatIsEndedFreesTheGPU: ending a hold frees a GPU without a batch at once, not at the hold's time.
 func TestAHoldThatIsEndedFreesTheGPU(t *testing.T) {
 	r := NewRanker(1, Options{})
 	if err := r.AddGPU(0, 0, 1); err != nil {

@@ -2,7 +2,7 @@ package sched
 
 import "math"
 
-// refreshHomes is refresh for a service with several homes: it will be placed anew.
+// refreshHomes is refresh for a service with several homes: the service will be placed anew.
 func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 	s, f := p.places, m.family
 	if !f.listed {
@@ -17,14 +17,15 @@ func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 		s.changed = append(s.changed, at)
 	}
 
-	// Any request may change where the batch is best: each is looked at until the service has a place.
+	// Any request may change the best place for the batch: check each one until the service has a place.
 	s.stale = true
 	m.state, m.q.calm = waiting, 0
 	m.timer = m.q.first() - Time(m.soonest) + 1
 	p.timers.arm(at, m.timer)
 }
 
-// offerPlaces asks the Rankers for GPUs that a service is to start batches on now, and takes back what it asked of others.
+// offerPlaces asks the Rankers for the GPUs on which a service is to start batches now, and withdraws its candidates
+// from others.
 func (p *Partition) offerPlaces(now Time, m *model) {
 	for k := range m.family.homes {
 		h := &m.family.homes[k]
@@ -42,7 +43,7 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 	p.places.stale = true
 	p.places.noteLoad(&g)
 	asked := h.told > 0
-	h.told, h.ripe = 0, false // its Ranker gave the candidate a GPU
+	h.told, h.ripe = 0, false // the grant consumed the home's candidate
 	p.expirePlaced(now, m)
 	if !asked || m.q.len() == 0 {
 		return false
@@ -61,7 +62,7 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 		}
 	}
 	if b == 0 {
-		// What this GPU is too late or too slow for is the other homes'.
+		// Requests for which this GPU is too late or too slow go to the other homes.
 		h.refused = now.Add(placeAgain)
 		p.places.due = min(p.places.due, h.refused)
 		return false
@@ -77,12 +78,12 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 func (p *Partition) expirePlaced(now Time, m *model) {
 	n := m.q.len()
 
-	// Places are counted from the head, which moves on.
+	// Places count from the head, which moves on.
 	p.expire(now.Add(m.soonest), m)
 	m.family.movePlaces(0, n-m.q.len())
 }
 
-// movePlaces notes that n requests from place first on have left the queue.
+// movePlaces records that n requests, from place first on, have left the queue.
 func (f *family) movePlaces(first, n int) {
 	for k := range f.homes {
 		if h := &f.homes[k]; h.from > first {
@@ -98,7 +99,7 @@ func (p *Partition) withdrawFrom(m *model, h *home) {
 	}
 }
 
-// withdrawAll takes it from all that have been asked.
+// withdrawAll takes a model's candidate from all Rankers that were asked.
 func (p *Partition) withdrawAll(m *model) {
 	for k := range m.family.homes {
 		p.withdrawFrom(m, &m.family.homes[k])
@@ -111,7 +112,7 @@ func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time)
 	h.told, h.ripe = uint32(size), ripe
 	m.family.asked = true
 
-	// A home's part of the demand is by what it serves, at its own cost of a request.
+	// A home's part of the demand is its share of the requests, at its own cost of a request.
 	x := h.intention()
 
 	demand := int64(float64(p.demand(m)) * m.family.share(h) * x.cost / m.family.homes[m.family.main].intention().cost)
@@ -122,13 +123,13 @@ func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time)
 	})
 }
 
-// reconsiderHomes acts on GPUs of a home that have all gone, or that came to one without.
+// reconsiderHomes handles the loss of all GPUs of a home, and the first GPUs of a home that had none.
 func (p *Partition) reconsiderHomes(now Time, m *model, at int32, subCluster uint32) {
 	if m.family.homeIn(subCluster) == nil {
 		return
 	}
 
-	// Which home is the main one may have changed with the GPUs.
+	// The GPUs may have changed which home is the main one.
 	m.rate.derive(m)
 	p.settle(now, m, at)
 }

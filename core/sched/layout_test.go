@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestModelLayout: what every request reads of a model lies in its first cache line, and a request
-// takes three quarters of one.
+// TestModelLayout: the fields of a model that every request reads lie in its first cache line, and a request takes
+// three quarters of one.
 func TestModelLayout(t *testing.T) {
 	m := reflect.TypeFor[model]()
 	if m.Size()%64 != 0 {

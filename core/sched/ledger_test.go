@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// tape reads the calls of a fuzz run from bytes; at its end everything is 0.
+// tape reads the calls of a fuzz run from bytes; after its end all values are 0.
 type tape struct{ b []byte }
 
 func (t *tape) more() bool { return len(t.b) > 0 }
@@ -37,16 +37,15 @@ const (
 	fuzzSubs   = 3
 )
 
-// ledger follows what a scheduler puts out. What any scheduler must keep is the observer's to check; the rest is checked
-// here.
+// ledger follows a scheduler's outputs. The observer checks what any scheduler must keep; the ledger checks the rest.
 type ledger struct {
 	invariants.Observer
 	t          *testing.T
 	now        Time // the driver's clock
-	told       Time // what its partition goes by: it must not go back
+	told       Time // the partition's time: it must not go back
 	ctrl, data Duration
 	live       map[RequestID]*living
-	twice      map[RequestID]bool // ids that were live more than once: the plan cannot be told apart
+	twice      map[RequestID]bool // ids that were live more than once: the plan does not distinguish them
 	models     map[ModelID]Service
 	families   bool // services are families as often as models
 	gpus       map[GPUID]*fuzzGPU
@@ -92,7 +91,7 @@ func (l *ledger) queued() int {
 	return n
 }
 
-// request draws a request; some ids are live already, some models unknown, some deadlines past.
+// request draws a request; some ids are already live, some models unknown, some deadlines past.
 func (l *ledger) request(t *tape, now Time) Request {
 	l.nextID++
 	r := Request{ID: l.nextID, Model: ModelID(t.n(fuzzModels + 1)), Deadline: now.Add(t.span() + 20*ms)}
@@ -132,7 +131,7 @@ func (l *ledger) enqueued(r Request, why vocabulary.Reason) {
 	x.requests = append(x.requests, r)
 }
 
-// served says whether a sub-cluster has a GPU.
+// served reports whether a sub-cluster has a GPU.
 func (l *ledger) served(sub uint32) bool {
 	for _, g := range l.gpus {
 		if g.sub == sub {
@@ -176,7 +175,7 @@ func (l *ledger) batch(b Batch) {
 	}
 	g := l.gpus[b.GPU]
 	if g == nil {
-		g = &fuzzGPU{} // it has gone meanwhile; the driver sees that
+		g = &fuzzGPU{} // removed meanwhile; the driver sees that
 	} else if !slices.Contains(m.Homes, g.sub) {
 		l.t.Fatalf("gpu %d of %d: batch %+v of a model of %v", b.GPU, g.sub, b, m.Homes)
 	}
@@ -187,7 +186,7 @@ func (l *ledger) batch(b Batch) {
 		id := b.Requests[i].ID
 		r := l.end(id, "is in a batch")
 		if l.twice[id] {
-			continue // which of them it is cannot be told
+			continue // the requests cannot be told apart
 		}
 		l.Keeps(&planned, 0, uint64(id), int64(r.Deadline))
 		if r.Model != b.Model {
@@ -204,8 +203,9 @@ func (l *ledger) batch(b Batch) {
 	l.sent = append(l.sent, b)
 }
 
-// most is how many requests the profile allows by which a batch takes as long as it does: its variant's in the home of its
-// GPU, or in any home where the GPU has gone. No profile is one of none.
+// most returns the largest number of requests whose batch, by the profile, takes as long as this one: its variant's
+// profile in the home of its GPU, or in any home if the GPU was removed. The test fails if no
+// profile matches.
 func (l *ledger) most(s *Service, b Batch) int {
 	n := len(b.Requests)
 	for k, sub := range s.Homes {
@@ -221,7 +221,7 @@ func (l *ledger) most(s *Service, b Batch) int {
 	return 0
 }
 
-// service draws a model, or a family with variants in one to three homes, some of them bad.
+// service draws a model, or a family with variants in one to three homes; some are invalid.
 func (l *ledger) service(t *tape) (ModelID, Service) {
 	id, m := l.model(t)
 	s := m.service()
@@ -251,7 +251,7 @@ func (l *ledger) service(t *tape) (ModelID, Service) {
 	}
 	switch t.n(30) {
 	case 1:
-		s.Homes[len(s.Homes)-1] = s.Homes[0] // twice, if there is another
+		s.Homes[len(s.Homes)-1] = s.Homes[0] // a duplicate, if there is another
 	case 2:
 		s.Variants[0].Accuracy = 1.5
 	case 3:
@@ -264,7 +264,7 @@ func (l *ledger) service(t *tape) (ModelID, Service) {
 	return id, s
 }
 
-// sensible says whether a service must be accepted.
+// sensible reports whether a service must be accepted.
 func sensible(id ModelID, s Service) bool {
 	if id >= IDLimit || !(s.Rate >= 0) || s.QueueMax < 0 || !(s.Floor >= 0) {
 		return false
@@ -286,7 +286,7 @@ func sensible(id ModelID, s Service) bool {
 	return usable
 }
 
-// completion draws a Complete: mostly of a batch that a GPU has, some of one never sent.
+// completion draws a Complete: mostly for a batch that a GPU has, sometimes for one never sent.
 func (l *ledger) completion(t *tape) (BatchID, GPUID, Time) {
 	id := GPUID(t.n(fuzzGPUs))
 	b := BatchID(t.byte())
@@ -309,7 +309,7 @@ func (l *ledger) completed(b BatchID, id GPUID, at Time, err error) {
 	}
 }
 
-// model draws a model, some of them bad.
+// model draws a model; some are invalid.
 func (l *ledger) model(t *tape) (ModelID, Model) {
 	id := ModelID(t.n(fuzzModels))
 	p, err := profile.Linear(time.Duration(t.n(20)+1)*100*time.Microsecond, time.Duration(t.n(50)+1)*100*time.Microsecond, t.n(12)+1)
@@ -336,19 +336,19 @@ func (l *ledger) model(t *tape) (ModelID, Model) {
 	return id, m
 }
 
-// added compares the answer to AddModel with what it must be.
+// added checks the result of AddModel.
 func (l *ledger) added(id ModelID, m Service, err error) {
 	_, known := l.models[id]
 	l.described(id, m, known, err)
 }
 
-// changed compares the answer to ChangeModel with what it must be.
+// changed checks the result of ChangeModel.
 func (l *ledger) changed(id ModelID, m Service, err error) {
 	_, known := l.models[id]
 	l.described(id, m, !known, err)
 }
 
-// described notes a model that was described anew, unless that had to fail.
+// described records a model's new description, unless the call had to fail.
 func (l *ledger) described(id ModelID, m Service, bad bool, err error) {
 	bad = bad || !sensible(id, m)
 	if bad != (err != nil) {

@@ -2,9 +2,8 @@ package sched
 
 import "math/bits"
 
-// memory is what queues and batches lie in: pieces of 2^k requests. A queue fills a piece, the batch
-// takes it along, and it comes back when the batch is done. Of those that came back the latest goes out
-// first: it is nearest.
+// memory provides the memory of queues and batches: pieces of 2^k requests. A queue fills a piece, the batch takes
+// it, and it returns when the batch is done. The piece that returned last is used first, because it is in the cache.
 type memory struct {
 	more func(n int) []Request // nil: the heap
 	free [32][][]Request       // by k
@@ -12,7 +11,7 @@ type memory struct {
 
 const pieceMin = 16
 
-// take returns a piece of at least n requests of any content.
+// take returns a piece for at least n requests, with arbitrary content.
 func (m *memory) take(n int) []Request {
 	k := bits.Len(uint(max(n, pieceMin) - 1))
 	if free := m.free[k]; len(free) > 0 {
@@ -26,7 +25,7 @@ func (m *memory) take(n int) []Request {
 	return m.more(1 << k)
 }
 
-// give takes a piece back; none is nothing.
+// give takes a piece back; an empty piece is ignored.
 func (m *memory) give(piece []Request) {
 	if len(piece) > 0 {
 		k := bits.Len(uint(len(piece) - 1))

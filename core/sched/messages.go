@@ -1,35 +1,35 @@
 package sched
 
-// Candidate tells a Ranker of a model's newest candidate. Partition → Ranker.
+// Candidate is a model's newest candidate. Partition → Ranker.
 type Candidate struct {
 	Model      ModelID
 	SubCluster uint32
-	Seq        uint64 // grows with each candidate of the model id, also when the model is replaced; older ones are ignored
+	Seq        uint64 // grows with each candidate of the id, also when its model is replaced; older ones are ignored
 	Size       uint32 // requests that a batch could take now; 0: the model has none
 	Gone       bool   // the model was removed, or has moved to another sub-cluster
 	Ripe       bool   // waiting longer gains nothing: a GPU is wanted now
 	ExecAt     Time   // when the candidate becomes ripe by itself
 	Rank       Time   // ripe candidates are served in this order
 	Last       Time   // the model's latest arrival
-	Pace       Pace   // how soon the next arrival is to be expected
+	Pace       Pace   // how soon the next arrival is expected
 	Demand     int64  // λ·ℓ(T)/T in millionths of a GPU, at the estimated rate
-	Least      int64  // the same with the variant that takes least GPU time; Demand where there is one only
-	Avoid      Groups // no GPU of these takes any of its requests
+	Least      int64  // the same with the variant that takes the least GPU time; Demand if there is only one
+	Avoid      Groups // no GPU of these groups takes any of its requests
 }
 
-// Grant gives a GPU to a model. Ranker → Partition. It must be answered by one Free.
+// Grant gives a GPU to a model. Ranker → Partition. Exactly one Free must answer it.
 type Grant struct {
 	Model      ModelID
 	SubCluster uint32 // the Ranker's
 	GPU        GPUID
-	Epoch      uint32  // the GPU's life; carried back in Free
+	Epoch      uint32  // the GPU's life; Free returns it
 	Group      Groups  // the GPU's
 	Early      bool    // the candidate was not ripe
-	Trial      bool    // the GPU was sick: one request shows whether it is still, and more would be lost with it
-	Growth     float64 // when Early: the growth that may be forgone; above it the GPU is given back
+	Trial      bool    // the GPU was sick: send one request to see whether it still is, not to lose more
+	Growth     float64 // if Early: the growth that may be forgone; above it the GPU is returned unused
 	Load       float64 // u = Σ demand / GPUs of the sub-cluster
-	Least      float64 // u if every service used the variant that takes least GPU time
-	FreeAt     Time    // when the GPU is free; it may be a little ahead
+	Least      float64 // u for the case that every service uses the variant that takes the least GPU time
+	FreeAt     Time    // when the GPU is free; may be slightly in the future
 }
 
 // Free answers a Grant. Partition → Ranker.
@@ -43,8 +43,8 @@ type Free struct {
 	FreeAt     Time    // when the GPU is free again
 }
 
-// Outputs is what a Partition wants done. The driver consumes it after each burst of calls and
-// calls Reset; until then it grows.
+// Outputs are a Partition's pending actions. The driver consumes them after each burst of calls and calls Reset;
+// until then they grow.
 type Outputs struct {
 	Candidates []Candidate
 	Frees      []Free
@@ -62,7 +62,7 @@ func (o *Outputs) Reset() {
 	o.resetActions()
 }
 
-// resetActions empties what the driver acts on, and keeps the messages to Rankers.
+// resetActions empties the driver's actions, and keeps the messages to Rankers.
 func (o *Outputs) resetActions() {
 	for i := range o.Batches {
 		o.memory.give(o.Batches[i].piece)

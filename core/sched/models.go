@@ -5,30 +5,30 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// Model is what a Partition must know of a model.
+// Model is the description of a model for a Partition.
 type Model struct {
 	Profile    *profile.Profile
 	SLO        Duration // the usual budget of a request; deadlines are the requests' own
-	SubCluster uint32   // whose GPUs serve it
+	SubCluster uint32   // the sub-cluster whose GPUs serve it
 	QueueMax   int      // 0: QueueMaxDefault
-	Rate       float64  // the arrival rate in requests/s when it is known; 0: estimated online
+	Rate       float64  // the arrival rate in requests/s if it is known; 0: estimated online
 }
 
-// AddModel makes a model known. It refuses ids in use and models that no request could use.
+// AddModel adds a model. It refuses ids in use and models that no request could use.
 func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
 	return p.AddService(now, id, m.service())
 }
 
-// ChangeModel gives a known model another profile, SLO, sub-cluster, queue maximum or rate: see ChangeService.
+// ChangeModel gives a model another profile, SLO, sub-cluster, queue maximum or rate: see ChangeService.
 func (p *Partition) ChangeModel(now Time, id ModelID, m Model) error {
 	return p.ChangeService(now, id, m.service())
 }
 
-// relearn fits what was learned to another profile and SLO, and to a rate that is given, 0: estimated.
+// relearn fits the learned values to another profile and SLO, and to a given rate; 0: estimated.
 func (m *model) relearn(now Time, perSecond float64) {
 	m.budget = max(m.soonest, min(m.budget, m.slo))
 
-	// Debt and margin are bounded by the SLO: another SLO bounds them anew.
+	// The SLO bounds debt and margin, so a new SLO bounds them anew.
 	m.debt = max(-m.slo, min(m.debt, m.slo))
 
 	if perSecond > 0 || m.rate.fixed {
@@ -39,14 +39,14 @@ func (m *model) relearn(now Time, perSecond float64) {
 	m.hurry(0, 0)
 }
 
-// truncate ends the requests that a model's queue may no longer hold.
+// truncate ends the requests above a model's queue limit.
 func (p *Partition) truncate(m *model) {
 	keep, why := int(m.queueMax), vocabulary.QueueFull
 	if p.deserted(m) {
 		keep, why = 0, vocabulary.NoBackend
 	}
 	for m.q.len() > keep {
-		// The latest deadlines go: they would be served last.
+		// Drop the latest deadlines: they would be served last.
 		last := m.q.len() - 1
 		p.drop(m.q.at(last), why)
 		m.q.remove(last, &m.ranks)
@@ -63,8 +63,8 @@ func (p *Partition) leave(m *model, sub uint32) {
 	p.out.Candidates = append(p.out.Candidates, Candidate{Model: m.id, SubCluster: sub, Seq: m.seq, Gone: true})
 }
 
-// tables are what a profile says, in the form that decisions read. Models that share a Profile share
-// them, and so do requests' trips to memory.
+// tables hold a profile in the form that decisions read. Models with the same Profile share them, and with them their
+// cache lines.
 type tables struct {
 	exec, lead []Duration
 	users      int
@@ -74,7 +74,7 @@ type tables struct {
 func (p *Partition) tablesOf(prof *profile.Profile) *tables {
 	t := p.tables[prof]
 	if t == nil {
-		// One size beyond the largest, since rank and frontrun ask for n + 1.
+		// One size beyond the largest, because rank and frontrun ask for n + 1.
 		n := prof.Max() + 2
 		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n)}
 		for b := 1; b < len(t.exec); b++ {
@@ -87,14 +87,14 @@ func (p *Partition) tablesOf(prof *profile.Profile) *tables {
 	return t
 }
 
-// renewLeads derives how long before its end a batch must be sent.
+// renewLeads computes how long before its end a batch must be sent.
 func renewLeads(lead, exec []Duration, o Options) {
 	for b := range lead {
 		lead[b] = exec[b] + o.Ctrl + Duration(b)*o.Data
 	}
 }
 
-// renewLeads does so for all that may serve a model.
+// renewLeads does so for every execution that may serve a model.
 func (m *model) renewLeads(o Options) {
 	renewLeads(m.lead, m.exec, o)
 	if m.family != nil {
@@ -108,7 +108,7 @@ func (m *model) renewLeads(o Options) {
 	m.renewSoonest()
 }
 
-// forgetTables lets go of the tables of a model's profiles.
+// forgetTables releases the tables of a model's profiles.
 func (p *Partition) forgetTables(m *model) {
 	if m.family == nil {
 		p.forgetTable(m.prof)
@@ -129,7 +129,7 @@ func (p *Partition) forgetTable(prof *profile.Profile) {
 	}
 }
 
-// RemoveModel forgets a model or service; its queued requests are dropped with UnknownModel.
+// RemoveModel removes a model or service; its queued requests are dropped with UnknownModel.
 func (p *Partition) RemoveModel(now Time, id ModelID) {
 	p.clock(now)
 	m, at := p.find(id)
@@ -141,7 +141,7 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	}
 	m.q.pop(m.q.len(), &m.ranks)
 
-	// Rankers are told before the homes are forgotten.
+	// Notify Rankers before the homes are forgotten.
 	for _, sub := range m.homesNow(nil) {
 		p.leave(m, sub)
 	}
@@ -150,7 +150,7 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	p.forgetTables(m)
 	m.live = false
 
-	// The last sequence number stays: a message under way must be older than a later model's.
+	// Keep the last sequence number: a message under way must count as older than those of a later model.
 	p.index[id], p.seqs[id] = 0, m.seq
 	p.free = append(p.free, at)
 }

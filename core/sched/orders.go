@@ -2,9 +2,9 @@ package sched
 
 import "fmt"
 
-// aheadMax is how many batches without a completion a GPU may hold: the running one, the next,
-// and one whose completion is under way. A GPU with as many counts as stalled when it would get
-// another; so a backend that hangs swallows few batches.
+// aheadMax is how many batches without a completion a GPU may hold: the running one, the next, and one whose
+// completion is under way. A GPU with that many becomes stalled when it would get another, so a backend that hangs
+// receives few batches.
 const aheadMax = 3
 
 type order struct {
@@ -18,7 +18,7 @@ func (r *Ranker) Free(now Time, f Free) {
 	now = r.clock(now)
 	g := r.gpu(f.GPU)
 
-	// The answer may come late: the GPU was removed meanwhile, or is in another life.
+	// The answer may come late: the GPU may have been removed meanwhile, or be in another life.
 	if g == nil || g.epoch != f.Epoch || g.state != granted {
 		r.stats.Stale++
 		return
@@ -34,7 +34,7 @@ func (r *Ranker) Free(now Time, f Free) {
 	g.ahead++
 	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
 
-	// With a batch behind its step, the GPU counts as busy for requests again: see unused.
+	// With a batch behind its step, the GPU again counts as busy for requests: see unused.
 	if g.spare && g.ahead == 1 {
 		r.spare.followed++
 	}
@@ -43,9 +43,9 @@ func (r *Ranker) Free(now Time, f Free) {
 	r.place(now, f.GPU, g)
 }
 
-// Complete tells that a batch has finished, and with it those sent to the GPU before; the GPU is
-// free at freeAt, which moves what is planned behind it. A batch that was never sent to the GPU,
-// or has completed already, is an error and changes nothing.
+// Complete reports that a batch has finished, and with it those sent to the GPU before. The GPU is free at freeAt,
+// which moves the plan of later orders. A batch that was never sent to the GPU, or has already completed, is an error
+// and changes nothing.
 func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	now = r.clock(now)
 	g := r.gpu(id)
@@ -54,7 +54,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
 	}
 
-	// Reports may overtake one another, so that the batch need not be the oldest one.
+	// Reports may overtake one another, so the batch need not be the oldest.
 	k := uint8(0)
 	for k < g.ahead && r.order(id, k).id != b {
 		k++
@@ -66,7 +66,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 
 	freeAt = max(0, freeAt)
 
-	// The GPU was busy for less than planned if it is free before the plan's end.
+	// The GPU was busy for less time than planned if it is free before the planned end.
 	o := *r.order(id, k)
 	if early := o.start.Add(o.exec).Sub(freeAt); early < o.exec {
 		r.spent -= early
@@ -74,9 +74,9 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		r.spent -= o.exec
 	}
 
-	// Batches before this one have ended, too: their reports are late, or lost.
+	// Batches before this one have also ended: their reports are late or lost.
 	if g.spare {
-		r.loseStep(id, g) // it ran before the batch, so it has ended, and nobody said so
+		r.loseStep(id, g) // it ran before the batch, so it ended without a report
 	}
 
 	g.ahead -= k + 1
@@ -87,8 +87,8 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	return nil
 }
 
-// replanGPU moves what is planned on a GPU that is free for its next order at freeAt: each order starts when those before it
-// have really ended.
+// replanGPU moves the plan of a GPU that is free for its next order at freeAt: each order starts when those before it
+// have actually ended.
 func (r *Ranker) replanGPU(now Time, id GPUID, g *gpu, freeAt Time) {
 	for i := range g.ahead {
 		o := r.order(id, i)

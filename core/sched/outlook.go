@@ -2,24 +2,24 @@ package sched
 
 import "math/bits"
 
-// OutlookMax is of how many GPUs an Outlook tells.
+// OutlookMax is the largest number of GPUs in an Outlook.
 const OutlookMax = 16
 
-// Outlook tells Partitions when the next GPUs of a sub-cluster are free. Ranker → Partition, for services that several
-// sub-clusters serve: these choose among them by it. An older one costs accuracy, not safety, since batches are
-// formed when a GPU is granted.
+// Outlook says when the next GPUs of a sub-cluster become free. Ranker → Partition, for services with several homes:
+// they choose among their sub-clusters by it. An old one costs accuracy, not safety, since batches are formed when a
+// GPU is granted.
 type Outlook struct {
 	SubCluster uint32
-	N          int              // GPUs it tells of
+	N          int              // number of valid entries of Free
 	Spare      int              // GPUs that only run spare work, which ends soon
-	Free       [OutlookMax]Time // when they are free, ascending; 0: now
+	Free       [OutlookMax]Time // when they become free, ascending; 0: now
 }
 
-// Outlook returns when the next GPUs are free. Those that a Partition is deciding on are left out.
+// Outlook returns when the next GPUs become free, without those that a Partition is deciding on.
 func (r *Ranker) Outlook() Outlook {
 	o := Outlook{SubCluster: r.number, N: min(r.idle.n, OutlookMax), Spare: max(0, r.unused()-r.idle.n)}
 
-	// Where many are idle nobody asks for more.
+	// With this many idle GPUs the busy ones do not matter.
 	if o.N < OutlookMax && r.busy.slot != nil {
 		r.busy.soonest(r.gpus, &o)
 	}
@@ -27,7 +27,7 @@ func (r *Ranker) Outlook() Outlook {
 	return o
 }
 
-// addFree enters one more GPU, in place of the latest if there is no room.
+// addFree enters one more GPU; without room it replaces the latest.
 func (o *Outlook) addFree(free Time) {
 	i := o.N
 	if i == OutlookMax {
@@ -44,7 +44,7 @@ func (o *Outlook) addFree(free Time) {
 	o.Free[i] = free
 }
 
-// soonest enters the busy GPUs that are free first.
+// soonest enters the busy GPUs that become free first.
 func (a *agenda) soonest(gpus []gpu, o *Outlook) {
 	start := int32(a.cur & agendaMask)
 	for k := int32(0); k <= int32(len(a.word)); k++ {
@@ -55,14 +55,14 @@ func (a *agenda) soonest(gpus []gpu, o *Outlook) {
 				continue // of the first word one half comes first, the other last
 			}
 
-			// A chain stands in order of time, but for GPUs that have changed since.
+			// A chain is sorted by time, except for GPUs that have changed since.
 			for id, n := a.slot[s], 0; id != 0 && n < 2*OutlookMax; id, n = gpus[id-1].next, n+1 {
 				if g := &gpus[id-1]; g.state == busy {
 					o.addFree(g.freeAt)
 				}
 			}
 
-			// Slots stand in order of time, too.
+			// Slots are also sorted by time.
 			if o.N == OutlookMax {
 				return
 			}
@@ -70,7 +70,7 @@ func (a *agenda) soonest(gpus []gpu, o *Outlook) {
 	}
 }
 
-// Ahead returns the GPU time within a span from now on that has been given out already.
+// Ahead returns the GPU time within a span from now on that is already committed.
 func (r *Ranker) Ahead(now Time, within Duration) Duration {
 	sum := Duration(0)
 	for id := range r.gpus {

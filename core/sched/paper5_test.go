@@ -10,10 +10,10 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// What section 5 of Symphony measured, on its workloads.
+// The measurements of section 5 of Symphony, on its workloads.
 
-// table4 runs one of table 4's settings at a rate and returns the batch and the time in the queue that
-// half of the requests exceed.
+// table4 runs one of table 4's settings at a rate and returns the median over requests of the batch size and of the
+// time in the queue.
 func table4(t *testing.T, alpha, beta, slo time.Duration, rate float64) (r *sim.Result, batch int, queued time.Duration) {
 	t.Helper()
 	p, err := profile.Entry{Name: "m", Alpha: alpha, Beta: beta, SLO: slo}.Profile()
@@ -53,8 +53,8 @@ func TestSection522BatchSizes(t *testing.T) {
 	}
 }
 
-// TestSection523QueueingDelay: the time in the queue is far below the half of the SLO that execution
-// without coordination needs (figure 9).
+// TestSection523QueueingDelay: the time in the queue is far below half of the SLO, which execution without
+// coordination needs (figure 9).
 func TestSection523QueueingDelay(t *testing.T) {
 	const slo = 25 * time.Millisecond
 	if _, _, queued := table4(t, 1053*time.Microsecond, 5072*time.Microsecond, slo, 5169); queued > slo/5 {
@@ -72,8 +72,8 @@ func TestSection54GPUsScale(t *testing.T) {
 	}
 }
 
-// TestSection55NetworkDelay: delays as of RDMA (33 µs) hardly cost goodput, delays as of TCP's tail
-// (5 ms) do, and the more the tighter the SLO (figure 13).
+// TestSection55NetworkDelay: RDMA's delays (33 µs) hardly cost goodput; those of TCP's tail (5 ms) do, and cost more
+// the tighter the SLO is (figure 13).
 func TestSection55NetworkDelay(t *testing.T) {
 	served := func(slo time.Duration, rate float64, delay sim.Duration) float64 {
 		w := world(t, 20, 32, slo, arrivals.Poisson, rate)

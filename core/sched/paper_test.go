@@ -60,8 +60,8 @@ func TestSection42StaggeredExecution(t *testing.T) {
 	}
 }
 
-// TestSection43DefersUntilSchedAt: a candidate becomes schedulable at dl − ℓ(|reqs|+1), though a
-// GPU is idle, and not later.
+// TestSection43DefersUntilSchedAt: a candidate becomes schedulable at dl − ℓ(|reqs|+1) although a GPU is idle, and
+// not later.
 func TestSection43DefersUntilSchedAt(t *testing.T) {
 	p, err := profile.Linear(time.Millisecond, 5*time.Millisecond, 16)
 	if err != nil {
@@ -103,8 +103,8 @@ func TestSection43DeferringBeatsWorkConserving(t *testing.T) {
 	}
 }
 
-// TestSection43WeakBatchingLosesNothing: for BERT, which gains next to nothing by batching, deferring
-// serves at least 0.95 of what work-conserving dispatch does (figure 4c).
+// TestSection43WeakBatchingLosesNothing: for BERT, which gains next to nothing from batching, deferring serves at
+// least 0.95 of what work-conserving dispatch serves (figure 4c).
 func TestSection43WeakBatchingLosesNothing(t *testing.T) {
 	bert := func(load float64) *sim.World {
 		w := world(t, 16, 32, 50*time.Millisecond, arrivals.Poisson, 1)
@@ -134,7 +134,7 @@ func TestSection43WeakBatchingLosesNothing(t *testing.T) {
 	}
 }
 
-// eager gives any idle GPU to the model with the earliest deadline, and drops what is past.
+// eager gives any idle GPU to the model with the earliest deadline, and drops past deadlines.
 type eager struct {
 	w    *sim.World
 	q    [][]int32
@@ -211,8 +211,8 @@ func TestSection44IdleTimeFollowsLoad(t *testing.T) {
 	}
 }
 
-// TestSection45RankerIsTouchedPerBatch: a ranker hears of batches and not of requests: one candidate,
-// grant and answer for each; where GPUs are scarce also whenever a waiting batch grew by an eighth.
+// TestSection45RankerIsTouchedPerBatch: a ranker gets messages per batch, not per request: one candidate, grant and
+// answer for each batch; where GPUs are scarce also whenever a waiting batch grew by an eighth.
 func TestSection45RankerIsTouchedPerBatch(t *testing.T) {
 	for load, most := range map[float64]float64{0.5: 3.1, 0.8: 3.1, 1: 24} {
 		r := newCarried(t, 10, 24)
@@ -224,7 +224,7 @@ func TestSection45RankerIsTouchedPerBatch(t *testing.T) {
 	}
 }
 
-// carried is both halves with every message between them counted.
+// carried has both halves and counts every message between them.
 type carried struct {
 	p                           *sched.Partition
 	r                           *sched.Ranker
@@ -262,7 +262,7 @@ func (c *carried) run(rate float64) {
 			kept := c.ends[:0]
 			for _, f := range c.ends {
 				if f.FreeAt <= now {
-					_ = c.r.Complete(now, f.Batch, f.GPU, f.FreeAt) // an unknown one is counted there
+					_ = c.r.Complete(now, f.Batch, f.GPU, f.FreeAt) // the ranker counts an unknown one
 					continue
 				}
 				kept = append(kept, f)
@@ -277,7 +277,7 @@ func (c *carried) run(rate float64) {
 	}
 }
 
-// carry takes messages from one half to the other until none is left.
+// carry passes messages from one half to the other until none is left.
 func (c *carried) carry(now sched.Time) {
 	for {
 		o := c.p.Outputs()
@@ -304,7 +304,7 @@ func (c *carried) carry(now sched.Time) {
 	}
 }
 
-// TestPurity: decisions import nothing that could tell time, draw numbers or wait.
+// TestPurity: the package imports nothing that could read time, draw random numbers or wait.
 func TestPurity(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	RateLimit       = 1e9              // requests/s of one model
 )
 
-// Errors of the management calls; wrapped with the number at fault.
+// Errors of the management calls, wrapped with the invalid number.
 var (
 	ErrKnown   = errors.New("already known")
 	ErrUnknown = errors.New("unknown")
@@ -24,30 +24,28 @@ var (
 
 // Options configure a Partition, a Ranker or a Scheduler.
 type Options struct {
-	// Number is the partition's number within its engine. It makes BatchIDs unique: they are
-	// Number<<40 + 1, 2, 3…
+	// Number is the partition's number within its engine. It makes BatchIDs unique: they are Number<<40 + 1, 2, 3…
 	Number uint16
 	// Ctrl and Data are d_ctrl and d_data (appendix C): a batch of b must be sent Ctrl + b·Data
 	// before it starts.
 	Ctrl, Data Duration
-	// Prompt is the demand, as a share of a sub-cluster's GPUs, below which a candidate gets an
-	// idle GPU at once instead of waiting to grow: answers come early and survive a host that
-	// stumbles, while GPU time is plentiful. 0: always defer, which keeps the busy fraction
-	// proportional to load (§4.4).
+	// Prompt is the demand, as a share of a sub-cluster's GPUs, below which a candidate gets an idle GPU at once
+	// instead of waiting to grow: while GPU time is plentiful, answers come early and survive a stall of the host. 0:
+	// always defer, which keeps the busy fraction proportional to load (§4.4).
 	Prompt float64
-	// Memory is where a Partition gets memory for n requests, a power of two, of any content; it keeps
-	// what it got. nil: the heap.
+	// Memory allocates a Partition's memory for n requests, a power of two, with arbitrary content; the Partition
+	// keeps it. nil: the heap.
 	Memory func(n int) []Request
 }
 
 // The states of a model's candidate.
 const (
 	none    uint8 = iota // nothing queued
-	waiting              // the timer says when it becomes ripe
-	ripe                 // the ranker has been asked for a GPU; the timer says when the head expires
+	waiting              // the timer is set to when it becomes ripe
+	ripe                 // a GPU was requested from the ranker; the timer is set to the head's expiry
 )
 
-// model is one model of a Partition. What every request reads comes first, in one cache line.
+// model is one model of a Partition. The fields that every request reads come first, in one cache line.
 type model struct {
 	q       queue
 	last    Time     // the latest arrival
@@ -55,51 +53,51 @@ type model struct {
 
 	gaps gaps
 	execution
-	timer    Time // waiting: when it is set to; not later than the candidate becomes ripe
+	timer    Time // waiting: its setting; not later than the candidate becomes ripe
 	sub      uint32
 	queueMax int32
-	offered  int32 // waiting: the size that the ranker knows, 0: none
+	offered  int32 // waiting: the size last sent to the ranker, 0: none
 	state    uint8
 	live     bool
-	single   bool // it gains next to nothing by batching
+	single   bool // it gains next to nothing from batching
 	crowded  bool // too many models share its GPUs for waiting: see crowd
 
 	pace    Pace
 	rate    rate
 	id      ModelID
 	seq     uint64   // of the latest candidate
-	debt    Duration // falls with drops and rises with requests served; see owe
+	debt    Duration // decreases with drops and increases with served requests; see owe
 	grantAt Time     // the latest batch
 	slo     Duration
 	load    float64  // u as of the latest grant
-	budget  Duration // what requests usually have on arrival, at most slo
+	budget  Duration // usual budget of requests on arrival, at most slo
 	margin  Duration // how long before its frontrun a candidate is ripe; see hurry
 	ranks   ranks
-	family  *family // nil: one variant in one sub-cluster, which execution is
+	family  *family // nil: one variant in one sub-cluster, described by execution
 }
 
-// execution is how batches of one variant execute on the GPUs of one sub-cluster. A model has that of the
-// variant that it intends to use next where it intends to use it; which one that is changes with its rate
-// and with prices, and a grant may name another.
+// execution describes how batches of one variant execute on the GPUs of one sub-cluster. A model's own execution is
+// that of the variant and home that it intends to use next. The intention changes with its rate and with prices, and
+// a grant may choose another.
 type execution struct {
 	lead    []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
 	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
-	target  int        // T: the batch that a queue reaches at its own frontrun
-	max     int32      // largest batch: the profile's, or what may queue
+	target  int        // T: the size that a batch reaches at its own frontrun
+	max     int32      // largest batch: the profile's, or the queue's maximum
 	variant uint16
 	prof    *profile.Profile
 }
 
-// Stats count what a Partition did since it was made.
+// Stats are a Partition's counters since its creation.
 type Stats struct {
 	Enqueued, Batches, Batched, Canceled uint64
 	Dropped                              [vocabulary.ReasonCount]uint64 // drops and rejections by reason
-	ClockBack                            uint64                         // calls whose now was before an earlier one; now was taken as that
-	Searched                             uint64                         // requests that were looked at for one that was wanted
+	ClockBack                            uint64                         // calls with an earlier now than before
+	Searched                             uint64                         // requests read in searches
 }
 
-// Partition holds the queues and candidates of some models: Symphony's ModelThread. It asks
-// Rankers for GPUs and answers their Grants. Not safe for concurrent use.
+// Partition holds the queues and candidates of some models: Symphony's ModelThread. It asks Rankers for GPUs and
+// answers their Grants. Not safe for concurrent use.
 type Partition struct {
 	o      Options
 	now    Time
@@ -129,15 +127,14 @@ type Partition struct {
 	forecastSeq uint64
 }
 
-// NewPartition returns a Partition without models. Until SetGPUs tells of GPUs, requests are
-// refused with NoBackend.
+// NewPartition returns a Partition without models. Until SetGPUs reports GPUs, requests are refused with NoBackend.
 func NewPartition(o Options) *Partition {
 	return &Partition{o: o, tables: map[*profile.Profile]*tables{}, timers: newWheel(0), batch: BatchID(o.Number) << 40, near: nearModels,
 		out: Outputs{memory: memory{more: o.Memory}}}
 }
 
-// SetGPUs tells how many GPUs a sub-cluster has. With none, new requests are refused with
-// NoBackend; those queued stay until they can no longer be served.
+// SetGPUs sets the number of GPUs in a sub-cluster. With none, new requests are refused with NoBackend; queued ones
+// stay until they can no longer be served.
 func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 	now = p.clock(now)
 	if subCluster >= SubClusterLimit {
@@ -152,7 +149,7 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 	p.gpus[subCluster] = int32(max(0, n))
 	p.judgeCrowd(subCluster)
 
-	// What matters to a queue is whether there are any GPUs.
+	// Queues depend only on whether there are any GPUs.
 	for i := range p.models {
 		m := &p.models[i]
 		switch {
@@ -160,12 +157,12 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 		case m.family != nil && (before == 0) != (n <= 0):
 			p.reconsiderHomes(now, m, int32(i), subCluster)
 		case n <= 0 && m.sub == subCluster:
-			m.q.calm = 0 // the next request is looked at
+			m.q.calm = 0 // the next request is checked
 		}
 	}
 }
 
-// deserted says whether no GPU serves the model.
+// deserted reports whether no GPU serves the model.
 func (p *Partition) deserted(m *model) bool {
 	if m.family != nil {
 		return !m.family.staffed
@@ -173,7 +170,7 @@ func (p *Partition) deserted(m *model) bool {
 	return !p.staffed(m.sub)
 }
 
-// staffed says whether a sub-cluster has GPUs.
+// staffed reports whether a sub-cluster has GPUs.
 func (p *Partition) staffed(sub uint32) bool { return int(sub) < len(p.gpus) && p.gpus[sub] > 0 }
 
 // SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
@@ -184,7 +181,7 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 		if m := &p.models[i]; m.live {
 			m.renewLeads(p.o)
 
-			// What was offered was computed with the former delays.
+			// Earlier offers were computed with the former delays.
 			if m.state != none {
 				m.state = none
 				p.refresh(now, m, int32(i))
@@ -193,8 +190,8 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 	}
 }
 
-// Grant forms the model's batch for a GPU, or gives the GPU back unused. The answer is in
-// Outputs.Frees, followed by the model's next Candidate.
+// Grant forms the model's batch for a GPU, or returns the GPU unused. The answer is in Outputs.Frees, followed by the
+// model's next Candidate.
 func (p *Partition) Grant(now Time, g Grant) {
 	now = p.clock(now)
 	f := Free{Model: g.Model, SubCluster: g.SubCluster, GPU: g.GPU, Epoch: g.Epoch, FreeAt: g.FreeAt}
@@ -204,12 +201,12 @@ func (p *Partition) Grant(now Time, g Grant) {
 	if m != nil && m.family != nil {
 		h = m.family.homeIn(g.SubCluster)
 	}
-	if m == nil || h == nil && (m.family != nil || m.sub != g.SubCluster) { // gone, or back in another sub-cluster
+	if m == nil || h == nil && (m.family != nil || m.sub != g.SubCluster) { // removed, or back in another sub-cluster
 		p.out.Frees = append(p.out.Frees, f)
 		return
 	}
 
-	// The rate comes first: target and variant follow from it, and the batch from these.
+	// Update the rate first: target and variant follow from it, and the batch from these.
 	if m.rate.update(now, m) {
 		p.weigh(m, at)
 	}
@@ -218,7 +215,7 @@ func (p *Partition) Grant(now Time, g Grant) {
 		p.setAside(m, g.Group)
 	}
 
-	// A plain model has no choice of variant; a family has one for each home.
+	// A plain model has no choice of variant; a family has one in each home.
 	if p.formBatch(now, m, h, g) {
 		m.grantAt = now
 		b := &p.out.Batches[len(p.out.Batches)-1]
@@ -226,18 +223,18 @@ func (p *Partition) Grant(now Time, g Grant) {
 	}
 	p.out.Frees = append(p.out.Frees, f)
 
-	// Requests that avoid the GPU join again after its batch was formed.
+	// Requests that avoid the GPU rejoin after its batch was formed.
 	if len(p.aside) > 0 {
 		p.putBack(now, m, g.Group, f.Batch != 0)
 	}
 
-	// The grant took the candidate: what is left is offered anew.
+	// The grant consumed the candidate: offer the rest anew.
 	m.state = none
 	p.expectAgain(at)
 	p.settle(now, m, at)
 }
 
-// formBatch forms a batch as the service does that a GPU was granted to: plain, with variants, or with several homes.
+// formBatch forms a batch for the granted service by its kind: plain, with variants, or with several homes.
 func (p *Partition) formBatch(now Time, m *model, h *home, g Grant) bool {
 	switch {
 	case h == nil:
@@ -248,7 +245,7 @@ func (p *Partition) formBatch(now Time, m *model, h *home, g Grant) bool {
 	return p.formPlaced(now, m, h, g)
 }
 
-// Advance acts on the timers due by now.
+// Advance handles the timers due by now.
 func (p *Partition) Advance(now Time) {
 	now = p.clock(now)
 	p.stepSweep(now)
@@ -271,7 +268,7 @@ func (p *Partition) Advance(now Time) {
 		}
 	}
 	if p.places != nil {
-		// Time alone makes a tentative schedule stale: what it placed for later is due.
+		// Time alone makes a tentative schedule stale: batches that it placed for later become due.
 		if p.places.due <= now {
 			p.places.stale, p.places.whole = true, true
 		}
@@ -279,9 +276,9 @@ func (p *Partition) Advance(now Time) {
 	}
 }
 
-// NextWake returns when Advance must be called at the latest; it may be early, never late.
+// NextWake returns the latest time for the next Advance; it may be early, never late.
 func (p *Partition) NextWake() Time {
-	// A sweep goes on at once, a bounded step at a time.
+	// A sweep continues at once, one bounded step at a time.
 	if len(p.sweeps) > 0 {
 		return p.now
 	}
@@ -291,16 +288,16 @@ func (p *Partition) NextWake() Time {
 	return min(p.timers.next(), p.places.due)
 }
 
-// Release takes back what Batch.Keep gave.
+// Release takes back a piece that Batch.Keep returned.
 func (p *Partition) Release(piece []Request) { p.out.memory.give(piece) }
 
-// Outputs returns what is to be done since the last Reset.
+// Outputs returns the pending actions since the last Reset.
 func (p *Partition) Outputs() *Outputs { return &p.out }
 
 // Stats returns the counters.
 func (p *Partition) Stats() Stats { return p.stats }
 
-// Queued returns how many requests of a model are queued.
+// Queued returns the number of a model's queued requests.
 func (p *Partition) Queued(id ModelID) int {
 	if m, _ := p.find(id); m != nil {
 		return m.q.len()

@@ -8,7 +8,8 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// TestOutlookTellsTheNextFreeGPUs: whatever GPUs run, in order of time and no more than OutlookMax.
+// TestOutlookTellsTheNextFreeGPUs: for any running batches, the outlook is sorted by time and has at most OutlookMax
+// entries.
 func TestOutlookTellsTheNextFreeGPUs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 5))
 	for gpus := 1; gpus < 60; gpus += 7 {
@@ -19,7 +20,7 @@ func TestOutlookTellsTheNextFreeGPUs(t *testing.T) {
 			}
 		}
 
-		// Each GPU but some gets a batch of its own length, up to what the agenda holds and beyond.
+		// Most GPUs get a batch of their own length, up to the agenda's horizon and beyond.
 		var want []Time
 		for g := range gpus {
 			if g%5 == 0 {
@@ -42,8 +43,8 @@ func TestOutlookTellsTheNextFreeGPUs(t *testing.T) {
 	}
 }
 
-// TestManyServicesWithSeveralHomes: more of them than are placed all at once are served alike: hardly anything is dropped at half of
-// what the GPUs hold, and the GPUs of every kind are used.
+// TestManyServicesWithSeveralHomes: more services than are placed all at once are served alike: hardly any request is
+// dropped at half of the GPUs' capacity, and the GPUs of every kind are used.
 func TestManyServicesWithSeveralHomes(t *testing.T) {
 	for _, families := range []int{16, 192} {
 		l := newFamilyLoop(t, families, 60, 3)
@@ -67,8 +68,8 @@ func TestManyServicesWithSeveralHomes(t *testing.T) {
 	}
 }
 
-// TestRatesFollowSteps: a rate that is bid jumps where demand did within two tenths of a second, and does not for what chance
-// makes of a steady one.
+// TestRatesFollowSteps: a bid rate follows a step of demand within two tenths of a second, and does not follow random
+// variation of a steady demand.
 func TestRatesFollowSteps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 5))
 	var s steps
@@ -98,7 +99,7 @@ func TestRatesFollowSteps(t *testing.T) {
 		t.Errorf("0.2 s after a step from 200 to 800 requests/s the rate is %.0f, want more than 400", s.long)
 	}
 
-	// A step that was estimated too high is not believed in for a second.
+	// A step that was overestimated is corrected within a second.
 	run(1000, 5_000*ms)
 	s.jump(1600)
 	if run(1000, 300*ms); s.long > 1300 {
@@ -106,8 +107,8 @@ func TestRatesFollowSteps(t *testing.T) {
 	}
 }
 
-// TestAGapIsNoFall: a rate that is bid stays where nothing comes for a twentieth of a second, and falls within a fifth of a second where
-// little comes from now on.
+// TestAGapIsNoFall: a bid rate stays unchanged over a twentieth of a second without arrivals, and falls within a
+// fifth of a second when demand falls for good.
 func TestAGapIsNoFall(t *testing.T) {
 	s := steps{long: 1000, short: 1000}
 	came, now := uint32(0), Time(0)
@@ -133,8 +134,8 @@ func TestAGapIsNoFall(t *testing.T) {
 	}
 }
 
-// TestManyServicesAreLookedAtByBatch: of many services with several homes each is looked at some times a batch, not for each request:
-// batches that gain by growing grow unlooked at.
+// TestManyServicesAreLookedAtByBatch: with many services that have several homes, each is checked a few times per
+// batch, not per request: batches that gain from growing grow unchecked.
 func TestManyServicesAreLookedAtByBatch(t *testing.T) {
 	l := newFamilyLoop(t, 1000, 9999, 3)
 	l.run(400_000)

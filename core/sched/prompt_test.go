@@ -7,8 +7,8 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// TestPromptStartsAtOnceWhileDemandIsLow: with Prompt set a lone request runs at once on an idle
-// GPU; without it waits until little growth is to be expected.
+// TestPromptStartsAtOnceWhileDemandIsLow: with Prompt set a single request runs at once on an idle GPU; without it
+// the request waits until little growth is expected.
 func TestPromptStartsAtOnceWhileDemandIsLow(t *testing.T) {
 	for _, tc := range []struct {
 		prompt float64

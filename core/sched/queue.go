@@ -2,18 +2,18 @@ package sched
 
 import "sort"
 
-// queue holds one model's requests in order of deadline, equal deadlines in order of arrival, side by side
-// in one piece of memory. Requests with the model's own SLO arrive in order; one with a shorter budget
-// moves those behind it or those before it, whichever are fewer, in one go.
+// queue holds one model's requests in order of deadline, equal deadlines in order of arrival, contiguously in one
+// piece of memory. Requests with the model's own SLO arrive in order; one with a shorter budget moves either the
+// requests after it or those before it, whichever are fewer, in one copy.
 type queue struct {
-	buf  []Request // those queued are the n from head on
+	buf  []Request // the queued ones are the n from head on
 	head uint32
 	n    int32
-	last Time // deadline of the last request: the memory need not be read for it
-	// since makes head + n − since the requests that came since it was last set so, those gone or
-	// refused too.
+	last Time // deadline of the last request, which saves reading its memory
+	// since makes head + n − since the number of requests that came since it was last set, including those removed or
+	// refused.
 	since uint32
-	calm  int32 // with fewer requests queued, one more behind them changes nothing else
+	calm  int32 // while fewer requests are queued, another one at the end changes nothing else
 }
 
 func (q *queue) len() int { return int(q.n) }
@@ -25,14 +25,14 @@ func (q *queue) at(i int) *Request {
 // first returns the earliest deadline; the queue must not be empty.
 func (q *queue) first() Time { return q.at(0).Deadline }
 
-// came counts the requests since since was set, modulo 2³². It costs a request nothing.
+// came returns the number of requests that came since since was set, modulo 2³². It costs nothing per request.
 func (q *queue) came() uint32 { return q.head + uint32(q.n) - q.since }
 
-// full says that room must be made before the next request.
+// full reports whether room must be made before the next request.
 func (q *queue) full() bool { return int(q.head)+int(q.n) == len(q.buf) }
 
-// open makes room for a request and returns its place; Deadline is set, the rest is the caller's
-// to write. The queue must not be full.
+// open makes room for a request and returns its place; Deadline is set, the caller writes the rest. The queue must
+// not be full.
 func (q *queue) open(deadline Time) (r *Request, place int) {
 	i := int(q.n)
 	q.n++
@@ -50,7 +50,7 @@ func (q *queue) open(deadline Time) (r *Request, place int) {
 func (q *queue) squeeze(n int, deadline Time) int {
 	p := sort.Search(n, func(k int) bool { return q.at(k).Deadline > deadline })
 	if p < n/2 && q.head > 0 {
-		// The fewer requests move: the space in front of the head is free.
+		// Move the fewer requests: the space in front of the head is free.
 		q.head--
 		q.since-- // came counts places from head on
 		q.shift(1, p, -1)
@@ -60,13 +60,13 @@ func (q *queue) squeeze(n int, deadline Time) int {
 	return p
 }
 
-// shift moves the k requests from place i on by so many places.
+// shift moves k requests, from place i on, by the given number of places.
 func (q *queue) shift(i, k, by int) {
 	from := int(q.head) + i
 	copy(q.buf[from+by:], q.buf[from:from+k])
 }
 
-// room makes room for a request behind the last.
+// room makes room for a request after the last.
 func (q *queue) room(mem *memory) {
 	// Half of the memory is free in front: moving costs less than a larger piece.
 	if q.head > 0 && 2*int(q.n) <= len(q.buf) {
@@ -78,7 +78,7 @@ func (q *queue) room(mem *memory) {
 	mem.give(old)
 }
 
-// move takes the queue to the front of a piece of memory, which may be its own.
+// move moves the queue to the front of a piece of memory, which may be its own.
 func (q *queue) move(buf []Request) {
 	copy(buf, q.buf[q.head:q.head+uint32(q.n)])
 	q.buf = buf
@@ -86,7 +86,7 @@ func (q *queue) move(buf []Request) {
 	q.head = 0
 }
 
-// shrink gives a large piece of memory back; the queue must be empty.
+// shrink releases a large piece of memory; the queue must be empty.
 func (q *queue) shrink(mem *memory) {
 	if len(q.buf) > pieceKept {
 		mem.give(q.buf)
@@ -94,32 +94,32 @@ func (q *queue) shrink(mem *memory) {
 	}
 }
 
-// pieceKept is how large a piece an idle model may keep: 48 KiB.
+// pieceKept is the largest piece that an idle model keeps: 48 KiB.
 const pieceKept = 1024
 
 // pop removes the first k requests.
 func (q *queue) pop(k int, r *ranks) {
 	r.swept -= int32(k)
 
-	// Without priorities no request has to be read.
+	// Without priorities no request needs to be read.
 	for i := 0; r.n > 0 && i < k; i++ {
 		r.sub(q.at(i).Priority)
 	}
 	q.head += uint32(k)
 	if q.n -= int32(k); q.n == 0 {
-		q.move(q.buf) // what was used last is nearest
+		q.move(q.buf) // recently used memory is in the cache
 	}
 	q.end()
 }
 
-// takeFrom appends the b requests from place i on to out and removes them; those before stay.
+// takeFrom appends b requests, from place i on, to out and removes them; those before stay.
 func (q *queue) takeFrom(i, b int, out []Request, r *ranks) []Request {
 	for k := i; k < i+b; k++ {
 		out = append(out, *q.at(k))
 		r.sub(q.at(k).Priority)
 	}
 
-	// Those before move up to where the batch ended.
+	// Move the earlier requests up to the end of the batch.
 	q.shift(0, i, b)
 	q.head += uint32(b)
 	q.n -= int32(b)
@@ -128,17 +128,17 @@ func (q *queue) takeFrom(i, b int, out []Request, r *ranks) []Request {
 	return out
 }
 
-// end notes the last deadline anew.
+// end updates the last deadline.
 func (q *queue) end() {
 	if q.n > 0 {
 		q.last = q.at(int(q.n) - 1).Deadline
 	}
 }
 
-// remove takes out request i.
+// remove removes request i.
 func (q *queue) remove(i int, r *ranks) {
 	r.sub(q.at(i).Priority)
-	r.swept-- // a sweep looks at one request twice rather than past one
+	r.swept-- // a sweep checks one request twice rather than skip one
 	if n := int(q.n); i >= n/2 {
 		q.shift(i+1, n-1-i, -1)
 		q.cut(1)
@@ -156,7 +156,7 @@ func (q *queue) cut(k int) {
 	q.end()
 }
 
-// filter removes those of the requests from place from up to place to that gone says are, and returns how many.
+// filter removes the requests from place from up to place to for which gone returns true, and returns their number.
 func (q *queue) filter(from, to int, r *ranks, gone func(*Request) bool) (removed int) {
 	kept := from
 	for i := from; i < to; i++ {
@@ -175,7 +175,7 @@ func (q *queue) filter(from, to int, r *ranks, gone func(*Request) bool) (remove
 	}
 	r.swept -= int32(removed)
 
-	// Those before close the gap or those behind, whichever are fewer.
+	// Close the gap with the requests before it or after it, whichever are fewer.
 	if behind := int(q.n) - to; behind <= kept {
 		q.shift(to, behind, -removed)
 		q.cut(removed)
@@ -187,7 +187,7 @@ func (q *queue) filter(from, to int, r *ranks, gone func(*Request) bool) (remove
 	return removed
 }
 
-// find returns the place of a request, -1 when it is not among the first searchMax.
+// find returns the place of a request; -1 if it is not among the first searchMax.
 func (q *queue) find(id RequestID, origin uint32) int {
 	for i := range min(int(q.n), searchMax) {
 		if r := q.at(i); r.ID == id && r.Origin == origin {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestQueueAgainstASlice: whatever comes in and goes out, the queue holds what a sorted slice would, in
-// that order, and came counts what came in.
+// TestQueueAgainstASlice: after any additions and removals, the queue holds the same as a sorted slice, in that
+// order, and came counts the additions.
 func TestQueueAgainstASlice(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -64,7 +64,7 @@ func TestQueueAgainstASlice(t *testing.T) {
 	}
 }
 
-// BenchmarkLateCancel: a request that is not in a queue of n any more.
+// BenchmarkLateCancel: a cancel of a request that is no longer in a queue of n.
 func BenchmarkLateCancel(b *testing.B) {
 	for _, n := range []int{1000, 10_000, QueueMaxDefault} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -85,7 +85,7 @@ func BenchmarkLateCancel(b *testing.B) {
 	}
 }
 
-// BenchmarkShortBudgets: requests of half the budget among those of the whole, in a long queue.
+// BenchmarkShortBudgets: requests with half the budget among those with the whole, in a long queue.
 func BenchmarkShortBudgets(b *testing.B) {
 	m := &model{}
 	var mem memory

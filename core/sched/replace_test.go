@@ -10,7 +10,7 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// pair is a Partition and a Ranker with one GPU, whose batches take what their profile says.
+// pair is a Partition and a Ranker with one GPU, whose batches take the time of their profile.
 type pair struct {
 	t       *testing.T
 	p       *Partition
@@ -36,13 +36,13 @@ func newPair(t *testing.T) (*pair, Model) {
 	return x, m
 }
 
-// ask enqueues a request and carries nothing.
+// ask enqueues a request and carries no messages.
 func (x *pair) ask() {
 	x.next++
 	x.p.Enqueue(x.now, Request{ID: x.next, Model: pairModel, Deadline: x.now.Add(20 * ms)})
 }
 
-// carry hands messages over until none is left.
+// carry passes messages between the halves until none is left.
 func (x *pair) carry() {
 	for {
 		o := x.p.Outputs()
@@ -94,8 +94,8 @@ func (x *pair) pass(d Duration) {
 	}
 }
 
-// TestLateCandidateOfAReplacedModel: a candidate that was on its way while its model was replaced arrives after
-// Gone. It must count as old, and what the model says from then on as new.
+// TestLateCandidateOfAReplacedModel: a candidate that was under way while its model was replaced arrives after Gone.
+// It must count as old, and the model's later candidates as new.
 func TestLateCandidateOfAReplacedModel(t *testing.T) {
 	x, m := newPair(t)
 	for range 200 { // one second
@@ -111,7 +111,7 @@ func TestLateCandidateOfAReplacedModel(t *testing.T) {
 
 	x.p.RemoveModel(x.now, pairModel)
 	x.carry()
-	for _, c := range late { // Gone is the newest word: it revives nothing
+	for _, c := range late { // Gone is newer: a late candidate must not revive the model
 		x.r.Candidate(x.now, c)
 	}
 	if got := x.r.Advance(x.now); len(got) != 0 {
@@ -135,8 +135,8 @@ func TestLateCandidateOfAReplacedModel(t *testing.T) {
 	}
 }
 
-// TestChangedModelKeepsWhatItLearned: a slower backend that joins changes a model's profile; what was queued is
-// served, and what was learned of arrivals and of who suffers stays.
+// TestChangedModelKeepsWhatItLearned: a slower backend that joins changes a model's profile; the queued requests are
+// served, and the learned arrival rate and debt stay.
 func TestChangedModelKeepsWhatItLearned(t *testing.T) {
 	x, m := newPair(t)
 	for range 400 {
@@ -170,8 +170,8 @@ func TestChangedModelKeepsWhatItLearned(t *testing.T) {
 	}
 }
 
-// TestChangedModelDropsWhatItCannotServe: requests that the new profile, queue maximum or home leaves no chance end
-// with the reason for it.
+// TestChangedModelDropsWhatItCannotServe: requests without a chance under the new profile, queue maximum or home end
+// with the matching reason.
 func TestChangedModelDropsWhatItCannotServe(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Model)
@@ -211,8 +211,7 @@ func TestChangedModelDropsWhatItCannotServe(t *testing.T) {
 	}
 }
 
-// TestChangedModelMoves: a model that moves to another sub-cluster asks for GPUs there and nowhere else, with what is
-// queued.
+// TestChangedModelMoves: a model that moves to another sub-cluster asks for GPUs only there, for its queued requests.
 func TestChangedModelMoves(t *testing.T) {
 	x, m := newPair(t)
 	there := NewRanker(2, Options{})
@@ -230,7 +229,7 @@ func TestChangedModelMoves(t *testing.T) {
 	if err := x.p.ChangeModel(x.now, pairModel, m); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range grant { // it was on its way
+	for _, g := range grant { // under way during the move
 		x.p.Grant(x.now, g)
 	}
 	if n := len(x.p.Outputs().Batches); len(grant) != 1 || n != 0 {
@@ -248,7 +247,7 @@ func TestChangedModelMoves(t *testing.T) {
 	}
 }
 
-// carryTo hands each message to the Ranker that it is for.
+// carryTo passes each message to its Ranker.
 func (x *pair) carryTo(rankers ...*Ranker) {
 	o := x.p.Outputs()
 	for _, r := range rankers {

@@ -7,7 +7,7 @@ type resident struct {
 	execution
 	accuracy float64
 	cost     float64 // GPU seconds per request in batches of the target size
-	small    int     // batches up to this one gain by growing; see efficient
+	small    int     // batches up to this size gain from growing; see efficient
 }
 
 // plannedCost returns the GPU seconds per request of the best batch that gathers and runs within the planned part of a budget.
@@ -27,12 +27,12 @@ func (x *execution) plannedCost(perNS float64, budget Duration) float64 {
 	return float64(x.exec[best]) / float64(best) / 1e9
 }
 
-// efficient says whether a batch of b costs hardly more per request than planned.
+// efficient reports whether a batch of b costs hardly more per request than planned.
 func (r *resident) efficient(b int) bool {
 	return float64(r.exec[b]) <= gainLeast*1e9*r.cost*float64(b)
 }
 
-// smallBatch returns the largest batch such that neither it nor a smaller one is efficient or the largest.
+// smallBatch returns the largest batch size such that neither it nor a smaller one is efficient or the maximum.
 func (r *resident) smallBatch() int {
 	b := 1
 	for b < int(r.max) && !r.efficient(b) {
@@ -42,7 +42,7 @@ func (r *resident) smallBatch() int {
 	return b - 1
 }
 
-// ripeIn is ripeAt with another execution than the intended one.
+// ripeIn is ripeAt for another execution than the intended one.
 func (m *model) ripeIn(now Time, r *resident) Time {
 	if m.q.len() >= int(r.max) {
 		return now
@@ -51,9 +51,10 @@ func (m *model) ripeIn(now Time, r *resident) Time {
 	return m.q.first() - Time(r.lead[m.q.len()+1]+m.margin)
 }
 
-// bestResident returns the resident whose largest batch from place first on is worth most, answers less GPU
-// time, and the size of the batch. What it leaves behind counts little less if this GPU could still serve it
-// afterwards: only requests that would be lost make a lighter variant better. Ties go to the quicker one.
+// bestResident returns the resident whose largest batch from place first on has the greatest value, answers minus GPU
+// time, and the size of that batch. Requests that it leaves behind count little less if this GPU could still serve
+// them afterwards: a lighter variant is better only for requests that would otherwise be lost. Ties go to the quicker
+// one.
 func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt Time) (best *resident, size int) {
 	price, most := p.priceOf(h.sub), 0.0
 	for i := range h.residents {
@@ -63,7 +64,7 @@ func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt 
 			continue
 		}
 
-		// Rounded term by term, or processors that multiply and add in one step would decide otherwise.
+		// Round term by term: processors with a fused multiply-add would otherwise decide differently.
 		answers := float64(float64(b) * float64(answerValue+r.accuracy))
 		worth := answers - float64(price*float64(float64(r.exec[b])/1e9))
 		next := max(now, freeAt).Add(r.exec[b])

@@ -1,20 +1,20 @@
 package sched
 
-// rival is a model's newest candidate as the Ranker knows it. A line of memory, since neighbours may
-// belong to different cores.
+// rival is a model's newest candidate at the Ranker. It is one cache line, because neighbors may belong to different
+// cores.
 type rival struct {
 	seq    uint64
 	demand int64
 	least  int64
 	size   uint32
-	pos    int32 // in ripe or in waiting +1; 0: in neither
+	pos    int32 // position+1 in ripe or in waiting; 0: in neither
 	ripe   bool  // which of them
 	known  bool
 	avoid  Groups
 	_      [28]byte
 }
 
-// rest is what is known of a candidate that waits.
+// rest is the remaining data of a waiting candidate.
 type rest struct {
 	execAt, last Time
 	pace         Pace
@@ -32,12 +32,12 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		r.rivals, r.rests = append(r.rivals, rival{}), append(r.rests, rest{})
 	}
 	v, id := &r.rivals[c.Model], uint32(c.Model)
-	if c.Seq <= v.seq { // also of a model that is gone: what was said before that is old
+	if c.Seq <= v.seq { // also for a removed model: an earlier candidate is old
 		r.stats.Stale++
 		return
 	}
 
-	// The sums are kept by differences, so that no candidate costs a pass over all models.
+	// Keep the sums by differences, so that no candidate costs a pass over all models.
 	r.demand += c.Demand - v.demand
 	r.least += c.Least - v.least
 	v.seq, v.size, v.known, v.demand, v.least, v.avoid = c.Seq, c.Size, !c.Gone, c.Demand, c.Least, c.Avoid

@@ -1,6 +1,6 @@
 package sched
 
-// placeQueues makes the tentative schedule and offers what is to start now.
+// placeQueues makes the tentative schedule and offers the batches that start now.
 func (p *Partition) placeQueues(now Time) {
 	s := p.places
 	all := p.chooseQueued()
@@ -9,10 +9,10 @@ func (p *Partition) placeQueues(now Time) {
 		return
 	}
 
-	// The schedule fills a copy of the outlooks: what it places is tentative, and no GPU is taken by it.
+	// The schedule uses a copy of the outlooks: its places are tentative and take no GPU.
 	copy(s.free, s.outlooks)
 
-	// A GPU that is free by the time a batch gets there counts as free.
+	// A GPU that is free by the time a batch arrives there counts as free.
 	lead := p.o.Ctrl + p.o.Data
 	soon := now.Add(lead)
 	for s.anyFree(soon) {
@@ -23,7 +23,7 @@ func (p *Partition) placeQueues(now Time) {
 		p.placeNext(now, soon, m)
 	}
 
-	// Who has no place looks again when the next GPU is free.
+	// Services without a place are checked again when the next GPU becomes free.
 	next := s.nextFree(soon) - Time(lead)
 	for _, at := range s.set {
 		m := &p.models[at]
@@ -42,12 +42,12 @@ func (p *Partition) placeQueues(now Time) {
 	}
 }
 
-// chooseQueued fills in the set of services to be placed. It returns whether these are all that have something queued.
+// chooseQueued fills in the set of services to place. It returns whether these are all services with queued requests.
 func (p *Partition) chooseQueued() (all bool) {
 	s := p.places
 	s.round++
 
-	// The list is cleaned only now and then, so that its cost is shared by many schedules.
+	// Clean the list only now and then, so that many schedules share the cost.
 	if s.looked >= len(s.queued) && (len(s.queued) <= placedMax || s.looked >= cleanAfter*len(s.queued)) {
 		s.queued, s.looked = p.keepQueued(s.queued[:0], s.queued), 0
 		s.round++
@@ -70,21 +70,21 @@ func (p *Partition) chooseQueued() (all bool) {
 	return all
 }
 
-// keepQueued appends those of some services that have something queued to kept, without a place.
+// keepQueued appends the services of some that have queued requests to kept, and clears their places.
 func (p *Partition) keepQueued(kept, some []int32) []int32 {
 	for _, at := range some {
 		m := &p.models[at]
 		f := m.family
 
 		if !m.live || f == nil || f.round == p.places.round {
-			continue // it is gone, or another has its place in models
+			continue // removed, or another model has its index
 		}
 		if m.q.len() == 0 || len(f.homes) == 1 {
 			f.listed = false
 			continue
 		}
 
-		// It is placed from nothing: what an earlier schedule said no longer holds.
+		// Place it from scratch: an earlier schedule no longer applies.
 		f.placed, f.pieces, f.lookAt, f.round = 0, 0, Never, p.places.round
 		for k := range f.homes {
 			f.homes[k].starts = 0
@@ -95,8 +95,8 @@ func (p *Partition) keepQueued(kept, some []int32) []int32 {
 	return kept
 }
 
-// mostUrgent returns the service whose first request without a place must start before all others', each where it intends to be
-// served; nil: all requests have places.
+// mostUrgent returns the service whose first unplaced request must start before those of all others, if each is
+// served as intended; nil: all requests have places.
 func (p *Partition) mostUrgent() (best *model) {
 	first := Never
 	for _, at := range p.places.set {
@@ -112,17 +112,17 @@ func (p *Partition) mostUrgent() (best *model) {
 	return best
 }
 
-// placeNext gives a service's next requests the best place that there is.
+// placeNext gives a service's next requests the best available place.
 func (p *Partition) placeNext(now, soon Time, m *model) {
 	f, s := m.family, p.places
 	at := p.bestPlace(now, m)
 	h, r, b := at.home, at.way, at.size
 	if r == nil {
-		f.placed = p.nextHead(now, m) // those before are dropped when their time has come
+		f.placed = p.nextHead(now, m) // the requests before it are dropped when their time has come
 		return
 	}
 
-	// What is to start later keeps its GPU from those behind it, but is decided anew by then.
+	// A batch that starts later keeps its GPU from services after it, but is decided anew by then.
 	o := &s.free[h.sub]
 	free := o.Free[0]
 	start := max(now, free)
@@ -145,7 +145,7 @@ func (p *Partition) placeNext(now, soon Time, m *model) {
 	o.addFree(start.Add(r.exec[b]))
 }
 
-// anyFree says whether some GPU can start something now.
+// anyFree reports whether some GPU can start something now.
 func (s *places) anyFree(soon Time) bool {
 	for k := range s.free {
 		if o := &s.free[k]; o.N > 0 && o.Free[0] <= soon {
@@ -156,7 +156,7 @@ func (s *places) anyFree(soon Time) bool {
 	return false
 }
 
-// nextFree returns when the next GPU is free that is not by now.
+// nextFree returns when the next GPU becomes free that is not free by now.
 func (s *places) nextFree(soon Time) Time {
 	next := Never
 	for k := range s.free {

@@ -6,15 +6,15 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// Scheduler composes one Partition and the Rankers of its sub-clusters in one goroutine: for the
-// simulator, small deployments and tests. Every call takes now; Actions are drained after each
-// call or burst of calls, and NextWake says when to call Advance next.
+// Scheduler composes one Partition and the Rankers of its sub-clusters in one goroutine, for the simulator, small
+// deployments and tests. Every call takes now; the driver drains Actions after each call or burst of calls, and
+// NextWake says when to call Advance next.
 type Scheduler struct {
 	o       Options
 	part    *Partition
-	rankers []*Ranker // by sub-cluster; nil: it has had no GPU
+	rankers []*Ranker // by sub-cluster; nil: it never had a GPU
 	where   []uint32  // where[GPUID] = sub-cluster+1, 0: unknown
-	told    []*Ranker // scratch: those that pump gave news to
+	told    []*Ranker // scratch: those that got messages in pump
 	steps   []SpareStep
 	drained bool
 	epoch   uint32 // of the GPU added latest
@@ -23,14 +23,13 @@ type Scheduler struct {
 // New returns a Scheduler without models and GPUs.
 func New(o Options) *Scheduler { return &Scheduler{o: o, part: NewPartition(o)} }
 
-// AddModel makes a model known.
+// AddModel adds a model.
 func (s *Scheduler) AddModel(now Time, id ModelID, m Model) error {
 	s.reset()
 	return s.part.AddModel(now, id, m)
 }
 
-// ChangeModel gives a known model another profile, SLO, sub-cluster, queue maximum or rate: see
-// Partition.ChangeModel.
+// ChangeModel gives a model another profile, SLO, sub-cluster, queue maximum or rate: see Partition.ChangeModel.
 func (s *Scheduler) ChangeModel(now Time, id ModelID, m Model) error {
 	s.reset()
 	err := s.part.ChangeModel(now, id, m)
@@ -38,13 +37,13 @@ func (s *Scheduler) ChangeModel(now Time, id ModelID, m Model) error {
 	return err
 }
 
-// AddService makes a service known.
+// AddService adds a service.
 func (s *Scheduler) AddService(now Time, id ModelID, v Service) error {
 	s.reset()
 	return s.part.AddService(now, id, v)
 }
 
-// ChangeService gives a known service other variants, homes or limits: see Partition.ChangeService.
+// ChangeService gives a service other variants, homes or limits: see Partition.ChangeService.
 func (s *Scheduler) ChangeService(now Time, id ModelID, v Service) error {
 	s.reset()
 	err := s.part.ChangeService(now, id, v)
@@ -52,24 +51,24 @@ func (s *Scheduler) ChangeService(now Time, id ModelID, v Service) error {
 	return err
 }
 
-// SetPrice says what a second of a sub-cluster's GPUs is worth: see Partition.SetPrice.
+// SetPrice sets the price of a second of a sub-cluster's GPUs: see Partition.SetPrice.
 func (s *Scheduler) SetPrice(subCluster uint32, price float64) { s.part.SetPrice(subCluster, price) }
 
-// RemoveModel forgets a model; its queued requests are dropped with UnknownModel.
+// RemoveModel removes a model; its queued requests are dropped with UnknownModel.
 func (s *Scheduler) RemoveModel(now Time, id ModelID) {
 	s.reset()
 	s.part.RemoveModel(now, id)
 	s.pump(now)
 }
 
-// AddGPU makes a GPU of a sub-cluster known, free at now.
+// AddGPU adds a GPU to a sub-cluster, free at now.
 func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 	s.reset()
 	if subCluster >= SubClusterLimit {
 		return fmt.Errorf("sched: gpu %d: sub-cluster %d, want one below %d", id, subCluster, SubClusterLimit)
 	}
 
-	// One id is one GPU in all sub-clusters: completions name no sub-cluster.
+	// An id is unique across all sub-clusters, because completions name no sub-cluster.
 	if id < IDLimit && int(id) < len(s.where) && s.where[id] != 0 {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
@@ -78,7 +77,7 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 		s.rankers = append(s.rankers, nil)
 	}
 
-	// Rankers are made when they get a GPU: most numbers have none.
+	// A ranker is created with its first GPU: most sub-cluster numbers have none.
 	r := s.rankers[subCluster]
 	if r == nil {
 		r = NewRanker(subCluster, s.o)
@@ -89,7 +88,7 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 		return err
 	}
 
-	// Nothing is written before the ranker has agreed: an error changes nothing.
+	// Change nothing before the ranker has accepted: an error changes nothing.
 	s.epoch++
 	for int(id) >= len(s.where) {
 		s.where = append(s.where, 0)
@@ -102,7 +101,7 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 	return nil
 }
 
-// RemoveGPU forgets a GPU. What it was running is the driver's to resubmit or to fail.
+// RemoveGPU removes a GPU. The driver resubmits or fails its running batch.
 func (s *Scheduler) RemoveGPU(now Time, id GPUID) {
 	s.reset()
 	r := s.ranker(id)
@@ -115,7 +114,7 @@ func (s *Scheduler) RemoveGPU(now Time, id GPUID) {
 	s.where[id] = 0
 }
 
-// HoldGPU keeps a GPU from getting batches until a time: see Ranker.Hold.
+// HoldGPU withholds batches from a GPU until a time: see Ranker.Hold.
 func (s *Scheduler) HoldGPU(now Time, id GPUID, until Time) {
 	s.reset()
 	if r := s.ranker(id); r != nil {
@@ -127,7 +126,7 @@ func (s *Scheduler) HoldGPU(now Time, id GPUID, until Time) {
 func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 	s.reset()
 
-	// Rankers first: what the partition offers anew meets the delays that it was computed with.
+	// Rankers first, so that the partition's new offers meet the delays with which they were computed.
 	for _, r := range s.rankers {
 		if r != nil {
 			r.SetNetworkDelay(ctrl, data)
@@ -137,7 +136,7 @@ func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 	s.pump(now)
 }
 
-// Enqueue takes a request in; ReasonNone means that it is queued, any other is its outcome.
+// Enqueue accepts a request; ReasonNone means that it is queued, any other reason is its outcome.
 func (s *Scheduler) Enqueue(now Time, r Request) vocabulary.Reason {
 	s.reset()
 	why := s.part.Enqueue(now, r)
@@ -147,8 +146,8 @@ func (s *Scheduler) Enqueue(now Time, r Request) vocabulary.Reason {
 	return why
 }
 
-// Join is Enqueue without its consequences, for requests that come in one moment, as in a burst of the
-// engine's: the first would else leave alone. Advance must follow at NextWake.
+// Join is Enqueue without its consequences, for requests that arrive at the same moment, as in the engine's bursts:
+// otherwise the first would leave alone. Advance must follow at NextWake.
 func (s *Scheduler) Join(now Time, r Request) vocabulary.Reason {
 	s.reset()
 	return s.part.Enqueue(now, r)
@@ -162,7 +161,7 @@ func (s *Scheduler) Cancel(now Time, m ModelID, r RequestID, origin uint32) bool
 	return ok
 }
 
-// Complete tells that a batch has finished; its GPU is free at freeAt.
+// Complete reports that a batch has finished; its GPU is free at freeAt.
 func (s *Scheduler) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	s.reset()
 	r := s.ranker(id)
@@ -177,11 +176,11 @@ func (s *Scheduler) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	return nil
 }
 
-// Advance acts on what is due by now, and on what has joined.
+// Advance handles everything due by now, and the requests that joined.
 func (s *Scheduler) Advance(now Time) {
 	s.reset()
 
-	// What has joined is offered before time moves the queues on.
+	// Offer joined requests before time moves the queues on.
 	s.pump(now)
 	if s.part.Waits() {
 		s.tellOutlooks()
@@ -196,10 +195,10 @@ func (s *Scheduler) Advance(now Time) {
 	s.pump(now)
 }
 
-// NextWake returns when Advance must be called at the latest; it may be early, never late.
+// NextWake returns the latest time for the next Advance; it may be early, never late.
 func (s *Scheduler) NextWake() Time {
 	if len(s.part.out.Candidates) > 0 || s.part.places != nil && s.part.places.stale {
-		return s.part.now // what has joined waits for it
+		return s.part.now // joined requests wait for it
 	}
 	at := s.part.NextWake()
 	for _, r := range s.rankers {
@@ -210,7 +209,7 @@ func (s *Scheduler) NextWake() Time {
 	return at
 }
 
-// Actions returns the batches to send and the drops to tell, valid until the next call.
+// Actions returns the batches to send and the drops to report, valid until the next call.
 func (s *Scheduler) Actions() ([]Batch, []Drop) {
 	o := &s.part.out
 	s.drained = len(o.Batches)|len(o.Drops)|len(s.steps) != 0
@@ -241,17 +240,17 @@ func (s *Scheduler) Stats() (Stats, RankerStats) {
 	return s.part.stats, sum
 }
 
-// Queued returns how many requests of a model are queued.
+// Queued returns the number of a model's queued requests.
 func (s *Scheduler) Queued(id ModelID) int { return s.part.Queued(id) }
 
-// reset empties the outputs that Actions has returned. Most calls leave none, and then this is one comparison.
+// reset empties the outputs that Actions returned. Most calls leave none, and then reset is a single comparison.
 func (s *Scheduler) reset() {
 	if s.drained {
 		s.forgetActions()
 	}
 }
 
-// forgetActions keeps the candidates of requests that have joined: their rankers hear of them with the next Advance.
+// forgetActions keeps the candidates of joined requests: their rankers get them with the next Advance.
 func (s *Scheduler) forgetActions() {
 	s.part.out.resetActions()
 	s.steps = s.steps[:0]
@@ -265,14 +264,14 @@ func (s *Scheduler) ranker(id GPUID) *Ranker {
 	return s.rankers[s.where[id]-1]
 }
 
-// pump carries messages until none is left. Each grant ends in a batch, or in fewer queued
-// requests or a GPU given back for a model that has none, so it ends.
+// pump passes messages until none is left. It ends, because each grant ends in a batch, in fewer queued requests, or
+// in the return of a GPU by a model without requests.
 func (s *Scheduler) pump(now Time) {
 	o := &s.part.out
 	for len(o.Candidates)+len(o.Frees)+len(o.Forecasts) > 0 || s.part.places != nil && s.placeQueues(now) {
 		s.told = s.told[:0]
 
-		// A GPU that was given back is known before the candidates that may want it.
+		// Return unused GPUs before the candidates that may want them.
 		for _, f := range o.Frees {
 			if r := s.rankers[f.SubCluster]; r != nil {
 				r.Free(now, f)
@@ -294,15 +293,15 @@ func (s *Scheduler) pump(now Time) {
 		}
 		o.Frees, o.Candidates, o.Forecasts = o.Frees[:0], o.Candidates[:0], o.Forecasts[:0]
 
-		// Each ranker matches once for all that it was told.
+		// Each ranker matches once for all messages that it got.
 		for _, r := range s.told {
 			s.rank(now, r)
 		}
 	}
 }
 
-// placeQueues lets services with several homes choose among them by what the rankers know now. It returns whether they say
-// something to rankers.
+// placeQueues lets services with several homes choose among them by the rankers' current state. It returns whether
+// there are messages to rankers.
 func (s *Scheduler) placeQueues(now Time) bool {
 	p := s.part
 	if len(p.out.Candidates)+len(p.out.Frees) > 0 || !p.places.stale && (!p.Waits() || len(p.places.queued) > placedMax) {
@@ -314,7 +313,7 @@ func (s *Scheduler) placeQueues(now Time) bool {
 	return len(p.out.Candidates) > 0
 }
 
-// tellOutlooks tells the partition of the outlooks that have changed.
+// tellOutlooks passes the changed outlooks to the partition.
 func (s *Scheduler) tellOutlooks() {
 	for _, r := range s.rankers {
 		if r != nil && r.moved {
@@ -331,7 +330,7 @@ func (s *Scheduler) tell(r *Ranker) {
 	}
 }
 
-// rank lets a ranker match and hands its grants to the partition.
+// rank lets a ranker match and passes its grants to the partition.
 func (s *Scheduler) rank(now Time, r *Ranker) {
 	for _, g := range r.Advance(now) {
 		s.part.Grant(now, g)
@@ -339,13 +338,13 @@ func (s *Scheduler) rank(now Time, r *Ranker) {
 	s.steps = append(s.steps, r.SpareSteps()...)
 }
 
-// Bid fills in what a service wants of GPU time: see Partition.Bid.
+// Bid fills in a service's bid: see Partition.Bid.
 func (s *Scheduler) Bid(now Time, id ModelID, b *Bid) bool { return s.part.Bid(now, id, b) }
 
 // ScaleRates multiplies the rates of services with a choice: see Partition.ScaleRates.
 func (s *Scheduler) ScaleRates(by float64) { s.part.ScaleRates(by) }
 
-// Ahead returns the GPU time that a sub-cluster has given out: see Ranker.Ahead.
+// Ahead returns a sub-cluster's committed GPU time: see Ranker.Ahead.
 func (s *Scheduler) Ahead(now Time, subCluster uint32, within Duration) Duration {
 	return s.rankers[subCluster].Ahead(now, within)
 }

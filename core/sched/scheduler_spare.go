@@ -2,7 +2,7 @@ package sched
 
 import "fmt"
 
-// OfferSpare makes spare work known to a sub-cluster's Ranker, or changes it: see Ranker.OfferSpare.
+// OfferSpare adds or changes spare work of a sub-cluster's Ranker: see Ranker.OfferSpare.
 func (s *Scheduler) OfferSpare(now Time, subCluster uint32, w SpareWork) error {
 	s.reset()
 	if int(subCluster) >= len(s.rankers) || s.rankers[subCluster] == nil {
@@ -23,7 +23,7 @@ func (s *Scheduler) OfferSpare(now Time, subCluster uint32, w SpareWork) error {
 	return nil
 }
 
-// WithdrawSpare forgets spare work of a sub-cluster: see Ranker.WithdrawSpare.
+// WithdrawSpare removes spare work of a sub-cluster: see Ranker.WithdrawSpare.
 func (s *Scheduler) WithdrawSpare(now Time, subCluster uint32, id WorkID) {
 	s.reset()
 	if int(subCluster) < len(s.rankers) && s.rankers[subCluster] != nil {
@@ -46,13 +46,13 @@ func (s *Scheduler) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) erro
 	return nil
 }
 
-// SpareSteps returns the steps to start, valid until the next call: as long as Actions.
+// SpareSteps returns the steps to start, valid as long as Actions: until the next call.
 func (s *Scheduler) SpareSteps() []SpareStep {
 	s.drained = s.drained || len(s.steps) > 0
 	return s.steps
 }
 
-// SpareStats returns the counters of spare work of all rankers together.
+// SpareStats returns the sums of all rankers' counters of spare work.
 func (s *Scheduler) SpareStats() SpareStats {
 	var sum SpareStats
 	for _, r := range s.rankers {

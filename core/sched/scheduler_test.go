@@ -72,7 +72,7 @@ func (c *checker) take(now Time, s *Scheduler) {
 	}
 }
 
-// finish returns the running batch that finishes first, -1 when none.
+// finish returns the running batch that finishes first; -1 if there is none.
 func (c *checker) finish() int {
 	best := -1
 	for i, b := range c.running {
@@ -83,7 +83,7 @@ func (c *checker) finish() int {
 	return best
 }
 
-// drive runs Poisson arrivals of equal rates over n models for span, and completes on time.
+// drive runs Poisson arrivals of equal rates over n models for span, and completes batches on time.
 func drive(t testing.TB, s *Scheduler, c *checker, models int, slo Duration, perSecond float64, span Duration, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	next := Time(0)
@@ -178,7 +178,7 @@ func TestActionsKeepWhatJoined(t *testing.T) {
 		}
 	}
 
-	// Nothing is to be done yet when the first has joined; when the second has, the first's batch is.
+	// After the first request has joined there is nothing to do; after the second, the first model's batch is sent.
 	for id := range 2 {
 		s.Join(1, Request{ID: RequestID(id), Model: ModelID(id), Deadline: Time(100 * ms)})
 		if batches, _ := s.Actions(); len(batches) != id {

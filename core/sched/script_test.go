@@ -18,7 +18,7 @@ import (
 //	new [ctrl=D] [data=D] [prompt=F]
 //	model id=N alpha=D beta=D max=N slo=D [queue=N] [rate=R] [sub=N]
 //	family id=N slo=D [homes=(N,…)] [floor=F] [rate=N] [change]   a line for each variant: accuracy, then alpha beta max of each
-//	                        home, or - where it does not run; change: the service is known already
+//	                        home, or - where it does not run; change: the service exists already
 //	price sub=N price=F
 //	gpu id=N [sub=N] | gpu-gone id=N | model-gone id=N
 //	req at=D id=N[-M] model=N [deadline=D] [priority=N]   the deadline defaults to at+SLO
@@ -36,7 +36,7 @@ type script struct {
 	t        *testing.T
 	s        *Scheduler
 	slo      map[uint64]Duration
-	families map[ModelID]bool // whose batches name their variant
+	families map[ModelID]bool // the models whose batches name their variant
 	now      Time
 	out      strings.Builder
 }

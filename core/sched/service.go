@@ -14,16 +14,16 @@ const (
 	HomesMax    = 16
 )
 
-// Service is what requests ask for: a family of variants of which any may answer, or a model by itself, which
-// is a family of one. Each ModelID stands for one Service with one queue. Requests of one family that
-// allow other variants, because they ask for one by name or for more accuracy, are another Service.
+// Service is the target of requests: a family of variants any of which may answer, or a single model, which is a
+// family of one. Each ModelID stands for one Service with one queue. Requests of one family that allow other
+// variants, because they ask for one by name or for more accuracy, are another Service.
 type Service struct {
 	Variants []Variant // 1 to VariantsMax
 	Homes    []uint32  // the sub-clusters whose GPUs serve it, 1 to HomesMax; the first where it does not matter
-	Floor    float64   // least accuracy that is an answer: other variants are never used
+	Floor    float64   // least acceptable accuracy: less accurate variants are never used
 	SLO      Duration  // the usual budget of a request; deadlines are the requests' own
 	QueueMax int       // 0: QueueMaxDefault
-	Rate     float64   // the arrival rate in requests/s when it is known; 0: estimated online
+	Rate     float64   // the arrival rate in requests/s if it is known; 0: estimated online
 }
 
 // Variant is one way to answer. Batch.Variant is its index in Service.Variants.
@@ -40,9 +40,9 @@ func (m *Model) service() Service {
 	}
 }
 
-// check refuses what makes no sense, naming the field at fault.
+// check returns an error for an invalid service; the error names the field.
 func (s *Service) check(id ModelID) error {
-	// Ids index tables, so that their bound is one of memory.
+	// Ids index tables, so memory bounds them.
 	if id >= IDLimit {
 		return fmt.Errorf("sched: model %d: want an id below %d", id, IDLimit)
 	}
@@ -74,7 +74,7 @@ func (s *Service) checkHomes(id ModelID) error {
 			return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, sub, SubClusterLimit)
 		}
 
-		// Two homes in one place would offer one queue twice to the same Ranker.
+		// The same home twice would offer one queue to the same Ranker twice.
 		if slices.Contains(s.Homes[:k], sub) {
 			return fmt.Errorf("sched: model %d: home %d is given twice", id, sub)
 		}
@@ -121,7 +121,7 @@ func (s *Service) checkVariants(id ModelID) (quickest Duration, err error) {
 	return 0, fmt.Errorf("sched: model %d: profile is missing", id)
 }
 
-// AddService makes a service known. It refuses ids in use and services that no request could use.
+// AddService adds a service. It refuses ids in use and services that no request could use.
 func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 	now = p.clock(now)
 	if err := s.check(id); err != nil {
@@ -135,7 +135,7 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 		return fmt.Errorf("sched: model %d: %w", id, ErrKnown)
 	}
 
-	// Places of removed models are used again; the table grows only without one.
+	// Reuse the index of a removed model; the table grows only if there is none.
 	if n := len(p.free); n == 0 {
 		p.models = append(p.models, model{})
 		p.free = append(p.free, int32(len(p.models)-1))
@@ -145,13 +145,13 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 	p.free = p.free[:len(p.free)-1]
 	p.index[id] = at + 1
 
-	// Sequence numbers go on from the model that had the id before: its late messages stay older.
+	// Continue the sequence numbers of the id's previous model, so that its late messages count as older.
 	d := &p.models[at]
 	*d = model{id: id, seq: p.seqs[id], live: true, budget: s.SLO, q: queue{buf: d.q.buf}}
 	p.describe(d, &s)
 	d.last, d.grantAt = now, now
 
-	// The rate is last: it chooses variants among what describe has written.
+	// Start the rate last: it chooses variants among those that describe has written.
 	d.rate.start(now, d, s.Rate)
 	p.weigh(d, at)
 	if p.forecasting {
@@ -161,11 +161,10 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 	return nil
 }
 
-// ChangeService gives a known service other variants, profiles, homes, SLO, floor, queue maximum or rate. What is
-// queued stays, and so does what was learned: arrival rate, gaps, usual budget, debt and margin. Requests that
-// no variant can serve in time any more are dropped; those that no longer fit the queue end with
-// QueueFull, the latest deadlines first; and without a GPU in any home all end with NoBackend. An error
-// changes nothing.
+// ChangeService gives a known service other variants, profiles, homes, SLO, floor, queue maximum or rate. Queued
+// requests stay, and so do the learned values: arrival rate, gaps, usual budget, debt and margin. Requests that no
+// variant can serve in time any more are dropped; those above the queue's new limit end with QueueFull, the latest
+// deadlines first; and without a GPU in any home all end with NoBackend. An error changes nothing.
 func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 	now = p.clock(now)
 	if err := s.check(id); err != nil {
@@ -176,24 +175,24 @@ func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 		return fmt.Errorf("sched: model %d: %w", id, ErrUnknown)
 	}
 
-	// The tables of the former profiles are let go of after the new ones are taken: many are the same.
+	// Release the tables of the former profiles after the new ones are taken: many are the same.
 	before := d.homesNow(nil)
 	old := *d
 	p.describe(d, &s)
 	p.forgetTables(&old)
 	stayed := p.leaveHomes(d, before)
 	if !stayed {
-		d.load = 0 // the load of GPUs that are no longer its own
+		d.load = 0 // it was the load of GPUs that no longer serve it
 	}
 	d.relearn(now, s.Rate)
 	p.weigh(d, at)
 
-	// The queue is cut to its new limit before settle offers what it still holds.
+	// Cut the queue to its new limit before settle offers the rest.
 	p.truncate(d)
 	p.expectAgain(at)
 	p.settle(now, d, at)
 	if d.q.len() == 0 && (!stayed || d.family != nil) {
-		p.withdraw(d) // new Rankers hear of its demand
+		p.withdraw(d) // tells new Rankers its demand
 	}
 	return nil
 }
@@ -209,8 +208,8 @@ func (m *model) homesNow(subs []uint32) []uint32 {
 	return subs
 }
 
-// leaveHomes says to the Rankers of those of a model's former homes that are its homes no longer that it is gone. It
-// returns whether none is.
+// leaveHomes withdraws a model for good from the Rankers of former homes that are no longer its homes. It returns
+// whether none of the former homes remains.
 func (p *Partition) leaveHomes(m *model, former []uint32) bool {
 	stayed := true
 	now := m.homesNow(nil)
@@ -223,7 +222,7 @@ func (p *Partition) leaveHomes(m *model, former []uint32) bool {
 	return stayed
 }
 
-// describe writes down what the driver says of a service. What a family's homes served before is kept.
+// describe stores the description of a service. It keeps the state of a family's homes that stay.
 func (p *Partition) describe(d *model, s *Service) {
 	d.slo, d.queueMax = s.SLO, int32(s.QueueMax)
 	if d.queueMax == 0 {
@@ -235,7 +234,7 @@ func (p *Partition) describe(d *model, s *Service) {
 		f.steps, f.listed = d.family.steps, d.family.listed
 	}
 	for k, sub := range s.Homes {
-		// A home where no variant may answer is none.
+		// Skip a home where no variant may answer.
 		h := home{sub: sub, residents: p.residentsOf(d, s, k)}
 		if len(h.residents) == 0 {
 			continue
@@ -245,7 +244,7 @@ func (p *Partition) describe(d *model, s *Service) {
 				h.served = old.served
 			}
 		}
-		h.told = 1 // its Ranker may know a candidate
+		h.told = 1 // its Ranker may have a candidate
 		f.homes = append(f.homes, h)
 	}
 
@@ -256,19 +255,19 @@ func (p *Partition) describe(d *model, s *Service) {
 		d.soonest = min(d.soonest, f.homes[k].residents[0].lead[1])
 	}
 
-	// Homes are chosen in a tentative schedule, which others do without.
+	// A tentative schedule is needed only for a choice of homes.
 	if len(f.homes) > 1 && p.places == nil {
 		p.places = &places{due: Never}
 	}
 
-	// Nothing to choose: the service takes the path of a plain model.
+	// Without a choice the service takes the path of a plain model.
 	if len(f.homes) == 1 && len(first.residents) == 1 {
 		d.family = nil
 	}
 }
 
-// residentsOf returns the variants that may answer in the k-th home, the quickest first and the lighter in accuracy
-// first among equals.
+// residentsOf returns the variants that may answer in the k-th home, the quickest first and, among equals, the less
+// accurate first.
 func (p *Partition) residentsOf(d *model, s *Service, k int) (all []resident) {
 	for i := range s.Variants {
 		v := &s.Variants[i]
@@ -278,7 +277,7 @@ func (p *Partition) residentsOf(d *model, s *Service, k int) (all []resident) {
 		t := p.tablesOf(v.Profiles[k])
 		all = append(all, resident{accuracy: v.Accuracy, execution: execution{
 			lead: t.lead, exec: t.exec, target: 1, variant: uint16(i), prof: v.Profiles[k],
-			max: min(int32(v.Profiles[k].Max()), d.queueMax), // a batch that may not queue is not waited for
+			max: min(int32(v.Profiles[k].Max()), d.queueMax), // do not wait for a batch larger than the queue
 		}})
 	}
 	slices.SortStableFunc(all, func(a, b resident) int {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestShortQueueFillsTheGPU: where fewer requests may queue than a batch may hold, as many as may queue are a full batch: the GPU
+// TestShortQueueFillsTheGPU: if fewer requests may queue than a batch may hold, a full queue is a full batch: the GPU
 // does not wait for one more, which would be refused.
 func TestShortQueueFillsTheGPU(t *testing.T) {
 	x, m := newPair(t)

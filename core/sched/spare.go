@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// Spare work is work for GPUs that has a length and no deadline: training steps, loads, warm-ups, labels. A Ranker
-// starts its steps on GPUs that are idle, when no request can be kept waiting by them: see spareRoom. A step is planned
-// as busy time, so a batch may be granted behind it; but it is no load, and no signal counts it.
+// Spare work is work for GPUs with a length and without a deadline: training steps, loads, warm-ups, labels. A Ranker
+// starts its steps on idle GPUs if they cannot delay any request: see spareRoom. A step is planned as busy time, so a
+// batch may be granted after it; but it is not load, and no load signal counts it.
 
 // WorkID numbers spare work within one Ranker. The driver chooses it.
 type WorkID uint32
 
-// SpareWork is spare work that a Ranker may give idle GPUs to, one step after the other and on several GPUs at once.
+// SpareWork is spare work whose steps a Ranker may run on idle GPUs, one after the other and on several GPUs at once.
 type SpareWork struct {
 	ID     WorkID
 	Step   Duration // a step's longest usual length on a GPU of the sub-cluster, at most SpareStepMost
-	Weight float64  // its part of the GPU time beside other work, above 0
-	Owner  uint32   // only GPUs of this owner do its steps, see SetSpareOwner; 0: any GPU does
-	Most   int      // how many of its steps may run at a time; 0: any number
+	Weight float64  // its share of the GPU time relative to other work, above 0
+	Owner  uint32   // only GPUs of this owner run its steps, see SetSpareOwner; 0: any GPU does
+	Most   int      // largest number of its steps at a time; 0: unlimited
 }
 
-// SpareStep is the order to run one step on one GPU. It must be answered by one EndSpare.
+// SpareStep is the order to run one step on one GPU. Exactly one EndSpare must answer it.
 type SpareStep struct {
 	Work       WorkID
 	SubCluster uint32
@@ -31,44 +31,45 @@ type SpareStep struct {
 	End        Time   // Start + Step
 }
 
-// SpareStats count what became of spare work since its Ranker was made.
+// SpareStats are a Ranker's counters of spare work since its creation.
 type SpareStats struct {
-	Steps   uint64   // that were started
-	Time    Duration // GPU time of those that have ended
+	Steps   uint64   // started
+	Time    Duration // GPU time of the ended ones
 	Overrun uint64   // ended later than planned
-	Lost    uint64   // never ended, as far as is known: their work is suspended
+	Lost    uint64   // never reported as ended: their work is suspended
 	Stale   uint64   // messages ignored
 }
 
 const (
-	// SpareStepMost is the longest step: a request that comes just after a step began waits no longer for its GPU.
+	// SpareStepMost is the longest step: it bounds how long a request that arrives just after a step's start waits
+	// for its GPU.
 	SpareStepMost Duration = 10_000_000
-	// spareStepTight is the longest step while the GPUs' time is scarce.
+	// spareStepTight is the longest step while GPU time is scarce.
 	spareStepTight Duration = 2_000_000
-	// SpareWorkMax is how much spare work a Ranker knows at most.
+	// SpareWorkMax is the largest number of spare works of a Ranker.
 	SpareWorkMax = 64
 )
 
-// spare is what a Ranker knows of spare work. A Ranker without any has none.
+// spare is a Ranker's state of spare work. A Ranker without spare work has none.
 type spare struct {
 	works  []offered
 	steps  []running // by GPU
-	owners []uint32  // by GPU, as far as any has one
+	owners []uint32  // by GPU, up to the last one with an owner
 	wants  []want    // by model
-	count  int       // steps that run
-	// followed are those of them that have a batch behind them.
+	count  int       // running steps
+	// followed is the number of running steps with a batch after them.
 	followed int
-	watch    []GPUID // GPUs whose step has ended by plan, and whose driver has not reported it yet
+	watch    []GPUID // GPUs whose step should have ended, but has not been reported
 	out      []SpareStep
 	turn     [spareSlots + 1]int32 // scratch of spareRoom
 	stats    SpareStats
 }
 
-// offered is spare work and what it got.
+// offered is spare work with its usage.
 type offered struct {
 	SpareWork
 	used      float64 // GPU time by weight
-	running   int     // its steps
+	running   int     // its running steps
 	suspended bool    // a step of it was lost
 }
 
@@ -81,7 +82,7 @@ type running struct {
 	late  bool // it has not ended as planned
 }
 
-// OfferSpare makes spare work known, or changes it. Work that was suspended may go on.
+// OfferSpare adds or changes spare work. Suspended work continues.
 func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 	r.clock(now)
 	switch {
@@ -96,7 +97,7 @@ func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 
 	s, least := r.spare, 0.0
 
-	// Known work keeps what it got: an offer that only changes its terms is no new start.
+	// Known work keeps its usage: an offer that only changes its terms is not a new start.
 	for i := range s.works {
 		if s.works[i].ID == w.ID {
 			s.works[i].SpareWork, s.works[i].suspended = w, false
@@ -110,13 +111,13 @@ func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 		return fmt.Errorf("sched: spare work %d: there are %d already, want at most as many", w.ID, SpareWorkMax)
 	}
 
-	// New work starts with the least that others got: it must not make up for the time before it came. Steps may still
-	// run that it began before it was withdrawn.
+	// New work starts with the least usage of the others, so that it does not make up for the time before it came.
+	// Steps that it started before it was withdrawn may still run.
 	s.works = append(s.works, offered{SpareWork: w, used: least, running: r.stepsOf(w.ID)})
 	return nil
 }
 
-// stepsOf counts the steps of a work that run.
+// stepsOf returns the number of a work's running steps.
 func (r *Ranker) stepsOf(id WorkID) (n int) {
 	for g := range r.spare.steps {
 		if r.gpus[g].spare && r.spare.steps[g].work == id {
@@ -126,8 +127,8 @@ func (r *Ranker) stepsOf(id WorkID) (n int) {
 	return n
 }
 
-// SetSpareOwner says whose steps a GPU does, besides those of work without an owner. A GPU that was just added has no
-// owner. Without spare work it does nothing.
+// SetSpareOwner sets the owner whose steps a GPU runs, besides those of work without an owner. A GPU that was just
+// added has no owner. Without spare work it does nothing.
 func (r *Ranker) SetSpareOwner(id GPUID, owner uint32) {
 	if r.spare == nil || r.gpu(id) == nil {
 		return
@@ -138,7 +139,7 @@ func (r *Ranker) SetSpareOwner(id GPUID, owner uint32) {
 	r.spare.owners[id] = owner
 }
 
-// ownerOf returns whose steps a GPU does.
+// ownerOf returns a GPU's owner.
 func (s *spare) ownerOf(id GPUID) uint32 {
 	if int(id) >= len(s.owners) {
 		return 0
@@ -146,7 +147,7 @@ func (s *spare) ownerOf(id GPUID) uint32 {
 	return s.owners[id]
 }
 
-// WithdrawSpare forgets spare work. Steps of it that run must still be answered by EndSpare.
+// WithdrawSpare removes spare work. EndSpare must still answer its running steps.
 func (r *Ranker) WithdrawSpare(now Time, id WorkID) {
 	r.clock(now)
 	if r.spare == nil {
@@ -175,16 +176,16 @@ func (r *Ranker) Forecast(now Time, f Forecast) {
 	}
 }
 
-// HasSpare tells whether spare work was ever offered. Forecasts that came before it were ignored.
+// HasSpare reports whether spare work was ever offered. Earlier forecasts were ignored.
 func (r *Ranker) HasSpare() bool { return r.spare != nil }
 
-// WantsSpare tells whether there is spare work whose steps may run.
+// WantsSpare reports whether there is spare work whose steps may run.
 func (r *Ranker) WantsSpare() bool {
 	return r.spare != nil && slices.ContainsFunc(r.spare.works, func(w offered) bool { return !w.suspended })
 }
 
-// ForgetForecasts forgets when models may want GPUs. It is for a driver that has stopped forecasts, and begins them anew:
-// models may have gone meanwhile.
+// ForgetForecasts forgets when models may want GPUs. It is for a driver that stopped forecasts and starts them again,
+// because models may have been removed meanwhile.
 func (r *Ranker) ForgetForecasts() {
 	if r.spare != nil {
 		clear(r.spare.wants)
@@ -192,8 +193,8 @@ func (r *Ranker) ForgetForecasts() {
 	}
 }
 
-// EndSpare answers a SpareStep: its GPU is free at freeAt, which moves what is planned behind it. A step that was
-// not started, or has ended already, is an error and changes nothing.
+// EndSpare answers a SpareStep: its GPU is free at freeAt, which moves the plan of later orders. A step that was not
+// started, or has already ended, is an error and changes nothing.
 func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
 	now = r.clock(now)
 	g := r.gpu(id)
@@ -207,7 +208,7 @@ func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
 	freeAt = max(0, freeAt)
 	x := r.spare.steps[id]
 
-	// A step that runs over has delayed what is behind it: the driver's Step is too short.
+	// An overrunning step has delayed the batch after it: the driver's Step is too short.
 	if freeAt > x.end {
 		r.spare.stats.Overrun++
 	}
@@ -233,7 +234,7 @@ func (r *Ranker) SpareStats() SpareStats {
 	return r.spare.stats
 }
 
-// forgetStep notes that a GPU's step has ended, or is lost with it.
+// forgetStep records that a GPU's step has ended, or is lost with the GPU.
 func (r *Ranker) forgetStep(id GPUID, g *gpu, took Duration) {
 	r.spare.unwatch(id)
 	g.spare = false
@@ -247,14 +248,14 @@ func (r *Ranker) forgetStep(id GPUID, g *gpu, took Duration) {
 	r.spare.stats.Time += max(0, took)
 }
 
-// startSteps starts as many steps as requests leave room for, on the idle GPUs with the highest numbers: load gathers
-// on the others.
+// startSteps starts as many steps as requests leave room for, on the idle GPUs with the highest numbers, because load
+// gathers on the others.
 func (r *Ranker) startSteps(now Time) {
 	s := r.spare
 	s.out = s.out[:0]
-	room, checked := 0, Duration(0) // how many steps of a length may start
+	room, checked := 0, Duration(0) // how many steps of the checked length may start
 
-	// When GPU time is scarce only short steps run: a request that finds a GPU taken waits for less.
+	// When GPU time is scarce only short steps run: a request that finds a GPU taken waits for less time.
 	longest := SpareStepMost
 	if len(s.works) > 0 && r.load() >= tight {
 		longest = spareStepTight
@@ -263,7 +264,7 @@ func (r *Ranker) startSteps(now Time) {
 	for id := r.idle.last(len(r.gpus)); id >= 0; id = r.idle.last(id) {
 		g := &r.gpus[id]
 		if g.spare || g.ahead > 0 {
-			continue // its work ends soon, but has not
+			continue // its step ends soon, but has not ended
 		}
 
 		for {
@@ -272,7 +273,7 @@ func (r *Ranker) startSteps(now Time) {
 				break
 			}
 
-			// The room is counted once for each length: it is a pass over all models and GPUs.
+			// Compute the room once for each length: it is a pass over all models and GPUs.
 			if w.Step != checked {
 				room, checked = r.spareRoom(now, w.Step), w.Step
 			}
@@ -289,8 +290,8 @@ func (r *Ranker) startSteps(now Time) {
 	}
 }
 
-// next returns the work whose turn it is on a GPU of an owner: of those with steps no longer than the longest, the one
-// that got least by its weight.
+// next returns the work to run next on a GPU of an owner: among works with steps no longer than longest, the one with
+// the least usage by its weight.
 func (s *spare) next(owner uint32, longest Duration) *offered {
 	var best *offered
 	for i := range s.works {
@@ -303,7 +304,7 @@ func (s *spare) next(owner uint32, longest Duration) *offered {
 	return best
 }
 
-// work returns the spare work of a number, or nil.
+// work returns the spare work with a number, or nil.
 func (s *spare) work(id WorkID) *offered {
 	for i := range s.works {
 		if s.works[i].ID == id {
@@ -323,14 +324,14 @@ func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 	end := start.Add(w.Step)
 	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
 
-	// Work pays for its step now: waiting for the step's end, it would get every other idle GPU meanwhile.
+	// Count the step now: if its end counted it, the work would get every other idle GPU meanwhile.
 	w.used += float64(w.Step) / w.Weight
 	w.running++
 	s.count++
 	s.stats.Steps++
 	s.out = append(s.out, SpareStep{Work: w.ID, SubCluster: r.number, GPU: id, Epoch: g.epoch, Start: start, End: end})
 
-	// The step is planned as busy time, so that a batch may be granted behind it.
+	// Plan the step as busy time, so that a batch may be granted after it.
 	g.spare, g.freeAt = true, end
 	r.idle.clear(uint32(id))
 	g.state = busy
@@ -351,7 +352,7 @@ func (r *Ranker) watchSteps(now Time) {
 		s.watch[k] = s.watch[len(s.watch)-1]
 		s.watch = s.watch[:len(s.watch)-1]
 
-		// The agenda wakes endWait when the extra time is over.
+		// The agenda triggers endWait when the extra time is over.
 		x.late = true
 		g.freeAt = r.soon(now).Add(x.step)
 		r.idle.clear(uint32(id))
@@ -380,14 +381,15 @@ func (s *spare) unwatch(id GPUID) {
 	}
 }
 
-// endWait ends the extra time of a late step: the report of its end counts as lost. The GPU is not to blame.
+// endWait ends the extra time of a late step: the report of its end counts as lost. This does not count against the
+// GPU.
 func (r *Ranker) endWait(id GPUID, g *gpu) {
 	if g.ahead == 0 && r.spare.steps[id].late {
 		r.loseStep(id, g)
 	}
 }
 
-// loseStep gives up waiting for a step's end and suspends its work: the step hangs, or its driver does not report.
+// loseStep stops waiting for a step's end and suspends its work: the step hangs, or its driver does not report.
 func (r *Ranker) loseStep(id GPUID, g *gpu) {
 	r.forgetStep(id, g, 0)
 	r.spare.stats.Lost++
@@ -396,7 +398,8 @@ func (r *Ranker) loseStep(id GPUID, g *gpu) {
 	}
 }
 
-// Suspended reports whether spare work gets no steps until it is offered anew, since the end of a step was never reported.
+// Suspended reports whether spare work gets no steps until it is offered anew, because the end of a step was never
+// reported.
 func (r *Ranker) Suspended(id WorkID) bool {
 	if r.spare == nil {
 		return false

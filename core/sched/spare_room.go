@@ -12,20 +12,20 @@ type want struct {
 }
 
 const (
-	// spareSlots is into how many parts the time of a step is divided to compare what is wanted with what is free.
+	// spareSlots is the number of parts into which a step's time is divided to compare demand with free GPUs.
 	spareSlots = 16
-	// spareGapLeast keeps a model from wanting GPUs faster than that.
+	// spareGapLeast is the shortest interval at which a model may want GPUs.
 	spareGapLeast Duration = 100_000
-	// spareMany is from how many GPUs on a batch that waits behind a step costs those behind it nothing to speak of.
+	// spareMany is the number of GPUs from which a batch that waits for a step hardly delays later batches.
 	spareMany = 8
 )
 
-// spareRoom returns how many steps of a length may start now. A step must keep no batch beyond its latest start. So
-// whenever one is due during the step, as many GPUs must be idle or have become free as batches that are due during it
-// may have taken until then: of the known candidates, should a burst join each, and of requests still to come. What is
-// due after the step's end finds its GPU free again; of few GPUs what may begin before the step's end counts as well, see
-// sooner. No step is longer than the time that requests still to come leave.
-// It takes time in proportion to the models and GPUs.
+// spareRoom returns how many steps of a length may start now. A step must delay no batch beyond its latest start. So
+// whenever a batch is due during the step, the GPUs that are idle or have become free by then must be at least as
+// many as the batches due during the step may have taken: those of the known candidates, if a burst joins each, and
+// those of future requests. A batch that is due after the step's end finds its GPU free again. With few GPUs, a batch
+// that may begin before the step's end also counts; see sooner. No step is longer than future requests allow. The
+// time is proportional to the number of models and GPUs.
 func (r *Ranker) spareRoom(now Time, step Duration) int {
 	s := r.spare
 	balance := &s.turn
@@ -56,7 +56,7 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 		}
 	}
 
-	// A GPU that becomes free within a part of the time counts from the next one on.
+	// A GPU that becomes free within a part of the time counts from the next part on.
 	for i := range r.gpus {
 		if g := &r.gpus[i]; g.state == busy {
 			if d := g.freeAt.Sub(r.soon(now)); d < step {
@@ -74,14 +74,14 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 	return room
 }
 
-// sooner is by what share of its window a batch counts as due before it is. Behind a step a batch begins at its latest
-// start, where an idle GPU would have begun it earlier: what it ends later is the next one's, until nothing waits. On a
-// lone GPU somebody pays for that as soon as its time gets short; many GPUs share it.
+// sooner returns the share of its window by which a batch counts as due earlier. After a step a batch begins at its
+// latest start, where an idle GPU would have begun it earlier; the delay passes to the next batch, until none waits.
+// On a single GPU some request misses its deadline for it as soon as GPU time gets short; many GPUs share the delay.
 func (r *Ranker) sooner() float64 {
 	return max(0, float64(spareMany-r.count)/(spareMany-1))
 }
 
-// taken notes that a model gets a GPU. What it leaves may want one at once, until its next forecast says otherwise.
+// taken records that a model gets a GPU. Its remaining requests may want one at once, until its next forecast.
 func (s *spare) taken(m ModelID, id GPUID) {
 	s.unwatch(id)
 	if int(m) < len(s.wants) {

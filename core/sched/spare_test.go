@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// spareRig is a Scheduler with GPUs, one model and spare work, whose driver ends what the test says.
+// spareRig is a Scheduler with GPUs, one model and spare work, whose driver ends batches and steps as the test says.
 type spareRig struct {
 	t   testing.TB
 	s   *Scheduler
 	now Time
 	id  RequestID
-	// What the latest call ordered.
+	// The orders of the latest call.
 	batches []Batch
 	steps   []SpareStep
 }
@@ -33,7 +33,7 @@ func newSpareRig(t testing.TB, gpus int) *spareRig {
 	return x
 }
 
-// take reads what a call ordered.
+// take reads the orders of a call.
 func (x *spareRig) take() {
 	batches, _ := x.s.Actions()
 	x.batches = append(x.batches[:0], batches...)
@@ -54,7 +54,7 @@ func (x *spareRig) ask() {
 	x.take()
 }
 
-// advance lets time pass; every wake-up is obeyed.
+// advance lets time pass and obeys every wake-up.
 func (x *spareRig) advance(to Time) {
 	var batches []Batch
 	var steps []SpareStep
@@ -84,7 +84,8 @@ func gpusOf(steps []SpareStep) (ids []GPUID) {
 	return ids
 }
 
-// TestSpareTakesIdleGPUs: all GPUs that no request can want get a step, the highest numbers first, and another when one ends.
+// TestSpareTakesIdleGPUs: all GPUs that no request can want get a step, the highest numbers first, and another when
+// one ends.
 func TestSpareTakesIdleGPUs(t *testing.T) {
 	x := newSpareRig(t, 3)
 	x.offer(SpareWork{ID: 7, Step: 5 * ms, Weight: 1})
@@ -109,11 +110,11 @@ func TestSpareTakesIdleGPUs(t *testing.T) {
 	}
 }
 
-// TestSpareLeavesGPUsForCandidates: a candidate that must start before a step would end keeps a GPU idle, and one that
-// may start later does not. Of few GPUs one that may start soon after keeps one, too.
+// TestSpareLeavesGPUsForCandidates: a candidate that must start before a step would end keeps a GPU idle; one that
+// may start later does not. With few GPUs a candidate that may start soon after the step also keeps one idle.
 func TestSpareLeavesGPUsForCandidates(t *testing.T) {
 	for _, c := range []struct {
-		at   Time // of the offer; the request came at 0, and must be sent by 35 ms
+		at   Time // time of the offer; the request came at 0, and must be sent by 35 ms
 		gpus int
 		want string
 	}{{Time(15 * ms), 2, "[1 0]"}, {Time(20 * ms), 2, "[1]"}, {Time(20 * ms), 8, "[7 6 5 4 3 2 1 0]"}, {Time(27 * ms), 8, "[7 6 5 4 3 2 1]"}} {
@@ -142,8 +143,8 @@ func TestSpareLeavesGPUsForCandidates(t *testing.T) {
 	}
 }
 
-// TestSpareIsNoLongerThanRequestsLeave: where a request's budget leaves less than a step, a request that comes now
-// could be kept waiting by it.
+// TestSpareIsNoLongerThanRequestsLeave: if a request's budget leaves less time than a step takes, a request that
+// arrives now could wait too long for it.
 func TestSpareIsNoLongerThanRequestsLeave(t *testing.T) {
 	s := New(Options{})
 	if err := s.AddModel(0, 0, Model{Profile: line(t, time.Millisecond, 4*time.Millisecond, 16), SLO: 14 * ms}); err != nil {
@@ -169,7 +170,8 @@ func TestSpareIsNoLongerThanRequestsLeave(t *testing.T) {
 	}
 }
 
-// TestBatchBehindStep: a GPU that runs a step may be granted for the time behind it, and the step's true end moves the plan.
+// TestBatchBehindStep: a GPU that runs a step may be granted for the time after it, and the step's actual end moves
+// the plan.
 func TestBatchBehindStep(t *testing.T) {
 	s := New(Options{Ctrl: 3 * ms})
 	if err := s.AddModel(0, 0, Model{Profile: line(t, time.Millisecond, 4*time.Millisecond, 16), SLO: 60 * ms, Rate: 100}); err != nil {
@@ -203,7 +205,7 @@ func TestBatchBehindStep(t *testing.T) {
 	}
 }
 
-// TestSpareStaysOutOfSignals: spare work is no load, and its GPUs count as idle.
+// TestSpareStaysOutOfSignals: spare work is not load, and its GPUs count as idle.
 func TestSpareStaysOutOfSignals(t *testing.T) {
 	x := newSpareRig(t, 4)
 	x.ask()
@@ -217,8 +219,8 @@ func TestSpareStaysOutOfSignals(t *testing.T) {
 	}
 }
 
-// TestStepThatNeverEnds: a GPU whose step is not told to have ended gets nothing for as long again; then the GPU is given to
-// requests, and the work gets no further step until it is offered anew.
+// TestStepThatNeverEnds: a GPU whose step's end is not reported gets nothing for as long again; then requests get the
+// GPU, and the work gets no further step until it is offered anew.
 func TestStepThatNeverEnds(t *testing.T) {
 	x := newSpareRig(t, 1)
 	x.offer(SpareWork{ID: 1, Step: 5 * ms, Weight: 1})
@@ -251,7 +253,7 @@ func TestStepThatNeverEnds(t *testing.T) {
 	}
 }
 
-// TestLateStepIsWaitedFor: a step that ends a little late is counted, and goes on.
+// TestLateStepIsWaitedFor: a step that ends slightly late is counted, and its work continues.
 func TestLateStepIsWaitedFor(t *testing.T) {
 	x := newSpareRig(t, 1)
 	x.offer(SpareWork{ID: 1, Step: 5 * ms, Weight: 1})
@@ -285,7 +287,7 @@ func TestSpareSharesByWeight(t *testing.T) {
 	}
 }
 
-// TestOfferSpareRefuses: what cannot be spare work is refused by name and value.
+// TestOfferSpareRefuses: invalid spare work is refused with an error that has name and value.
 func TestOfferSpareRefuses(t *testing.T) {
 	x := newSpareRig(t, 1)
 	for want, w := range map[string]SpareWork{
@@ -340,10 +342,10 @@ func BenchmarkSpare(b *testing.B) {
 	}
 }
 
-// TestSpareOfOwners has GPUs do their owner's steps only, and no more of a work at a time than it allows.
+// TestSpareOfOwners: GPUs run only their owner's steps, and at most as many of a work at a time as it allows.
 func TestSpareOfOwners(t *testing.T) {
 	x := newSpareRig(t, 4)
-	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Owner: 7, Most: 1}) // nobody is its owner's yet
+	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Owner: 7, Most: 1}) // no GPU has that owner yet
 	if len(x.steps) != 0 {
 		t.Fatalf("steps %v, want none: no GPU has the owner", x.steps)
 	}
@@ -357,7 +359,7 @@ func TestSpareOfOwners(t *testing.T) {
 		t.Fatalf("steps %v, want one, on GPU 2", x.steps)
 	}
 
-	// Withdrawn and offered again while its step runs, it still gets no second one.
+	// Work that is withdrawn and offered again while its step runs still gets no second step.
 	x.s.WithdrawSpare(x.now, 0, 1)
 	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Owner: 7, Most: 1})
 	if len(x.steps) != 0 {
@@ -368,7 +370,7 @@ func TestSpareOfOwners(t *testing.T) {
 		t.Fatalf("steps %v, want two of work 2, on the owner's other GPUs", x.steps)
 	}
 
-	// A GPU that returns under its number is nobody's.
+	// A GPU that returns under its number has no owner.
 	x.s.RemoveGPU(x.now, 2)
 	if err := x.s.AddGPU(x.now, 2, 9); err != nil {
 		t.Fatal(err)
@@ -379,7 +381,7 @@ func TestSpareOfOwners(t *testing.T) {
 	}
 }
 
-// TestShorterSpareStepsGoOn has work with steps that fit run beside work whose steps are too long for the requests.
+// TestShorterSpareStepsGoOn: work with steps that fit runs while another work's steps are too long for the requests.
 func TestShorterSpareStepsGoOn(t *testing.T) {
 	x := newSpareRig(t, 2)
 	if err := x.s.AddModel(x.now, 1, Model{Profile: line(t, time.Millisecond, 4*time.Millisecond, 16), SLO: 9 * ms, Rate: 1}); err != nil {

@@ -2,15 +2,15 @@ package sched
 
 import vocabulary "downbeat.dev/core/model"
 
-// A queue may hold a hundred thousand requests, and whoever calls a Partition holds a lock meanwhile. What has to be
-// looked for in a queue longer than searchMax is looked for by a sweep: each Advance looks at searchMax requests, for
-// all that is to be withdrawn from the queue at once, and NextWake asks for the next Advance until the queue's end.
+// A queue may hold a hundred thousand requests, and the caller of a Partition holds a lock meanwhile. So a sweep
+// searches a queue longer than searchMax: each Advance checks searchMax requests, for all withdrawals from the queue
+// at once, and NextWake asks for the next Advance until the queue's end.
 
 const (
-	// searchMax is how many requests a call looks at, at most: some 200 ns.
+	// searchMax is the largest number of requests that a call checks: some 200 ns.
 	searchMax = 256
-	// withdrawalsMax is how many requests of one model wait to be withdrawn by the next sweep. What comes beyond is as
-	// good as too late.
+	// withdrawalsMax is the largest number of withdrawals of one model that wait for the next sweep. Further ones are
+	// ignored, as if they came too late.
 	withdrawalsMax = 1024
 )
 
@@ -21,14 +21,14 @@ type withdrawal struct {
 	all    bool
 }
 
-// sweep goes once through a model's queue. Withdrawals that come when it is under way wait for the next one, since
-// what they name may lie where it has been.
+// sweep passes once through a model's queue. Withdrawals that arrive while it is under way wait for the next one,
+// because their requests may lie before its position.
 type sweep struct {
 	model        ModelID
 	wanted, next map[withdrawal]struct{}
 }
 
-// sweepFor makes a model's sweep look for a withdrawal as well.
+// sweepFor adds a withdrawal to a model's sweep.
 func (p *Partition) sweepFor(m *model, w withdrawal) {
 	for i := range p.sweeps {
 		if s := &p.sweeps[i]; s.model == m.id {
@@ -42,7 +42,7 @@ func (p *Partition) sweepFor(m *model, w withdrawal) {
 	if len(p.sweeps) == cap(p.sweeps) {
 		p.sweeps = append(p.sweeps, sweep{})
 	} else {
-		p.sweeps = p.sweeps[:len(p.sweeps)+1] // with the maps of one that has ended
+		p.sweeps = p.sweeps[:len(p.sweeps)+1] // reuse the maps of an ended one
 	}
 	s := &p.sweeps[len(p.sweeps)-1]
 	if s.wanted == nil {
@@ -53,7 +53,7 @@ func (p *Partition) sweepFor(m *model, w withdrawal) {
 	m.ranks.swept = 0
 }
 
-// stepSweep looks at the next requests of the first sweep.
+// stepSweep checks the next requests of the first sweep.
 func (p *Partition) stepSweep(now Time) {
 	if len(p.sweeps) == 0 {
 		return
@@ -67,7 +67,7 @@ func (p *Partition) stepSweep(now Time) {
 		return
 	}
 
-	// Batches and cancels may have taken requests from before this place: it moves with them.
+	// Batches and cancels may have taken requests from before this position, which moves with them.
 	from := min(max(0, int(m.ranks.swept)), m.q.len())
 	to := min(from+searchMax, m.q.len())
 	p.stats.Searched += uint64(to - from)
@@ -89,14 +89,14 @@ func (p *Partition) stepSweep(now Time) {
 	}
 }
 
-// endSweep begins the first sweep anew if more came meanwhile, behind the others; otherwise it is over.
+// endSweep restarts the first sweep, after the others, if more withdrawals arrived meanwhile; otherwise it ends.
 func (p *Partition) endSweep() {
 	s := p.sweeps[0]
 	clear(s.wanted)
 	s.wanted, s.next = s.next, s.wanted
 	last := len(p.sweeps) - 1
 
-	// The sweep goes behind the others, where its maps are used again.
+	// The sweep goes to the end, where its maps are reused.
 	copy(p.sweeps, p.sweeps[1:])
 	p.sweeps[last] = s
 

@@ -8,7 +8,8 @@ import (
 	vocabulary "downbeat.dev/core/model"
 )
 
-// queueOf is a partition whose model 1 has n requests queued, those with even ids of origin 1 and the others of origin 2.
+// queueOf returns a partition whose model 1 has n queued requests, those with even ids of origin 1 and the others of
+// origin 2.
 func queueOf(t *testing.T, n int) *Partition {
 	t.Helper()
 	p := NewPartition(Options{})
@@ -22,8 +23,8 @@ func queueOf(t *testing.T, n int) *Partition {
 	return p
 }
 
-// TestSearchesAreShort: no call looks at more than searchMax requests of a queue of 95,000, where each of 2,000 ids that
-// came twice and of as many late cancels cost a look through all of them; and what is withdrawn ends all the same.
+// TestSearchesAreShort: no call checks more than searchMax requests of a queue of 95,000, where 2,000 duplicate ids
+// and as many late cancels could each cost a search of the whole queue; all withdrawn requests end nevertheless.
 func TestSearchesAreShort(t *testing.T) {
 	const n = 95_000
 	p := queueOf(t, n)
@@ -60,8 +61,8 @@ func TestSearchesAreShort(t *testing.T) {
 	}
 }
 
-// TestSweepsAgainstASet: whatever comes, goes and is withdrawn meanwhile, a request that was withdrawn is gone when the
-// sweeps have ended, and of the others none is.
+// TestSweepsAgainstASet: after any arrivals, removals and withdrawals, a withdrawn request is gone when the sweeps
+// have ended, and all others remain.
 func TestSweepsAgainstASet(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 21))

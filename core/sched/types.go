@@ -32,18 +32,18 @@ type ModelID uint32
 // GPUID numbers a GPU within one scheduler.
 type GPUID uint32
 
-// RequestID names a live request among those of its origin. The driver chooses it; two live requests
-// of one origin never share one.
+// RequestID identifies a live request among those of its origin. The driver chooses it; two live requests of one
+// origin never share one.
 type RequestID uint64
 
-// BatchID names a dispatched batch; it is never reused within one scheduler's life.
+// BatchID identifies a dispatched batch; it is never reused within one scheduler's life.
 type BatchID uint64
 
-// Priority orders requests of one model when not all can be served: higher is kept longer.
+// Priority orders requests of one model when not all can be served: higher ones are kept longer.
 type Priority uint8
 
-// Request is one inference as the scheduler sees it: no tensor, no address. What is the driver's is
-// carried along and not looked at here. It takes three quarters of a cache line.
+// Request is one inference as the scheduler sees it, without tensor or address. The driver's fields are carried along
+// and not read here. It takes three quarters of a cache line.
 type Request struct {
 	ID       RequestID
 	Deadline Time                  // the latest useful end of its batch, on this node's clock
@@ -53,44 +53,43 @@ type Request struct {
 	Model    ModelID
 	Priority Priority
 	Flags    uint8  // the driver's
-	Avoid    Groups // of no GPU of these it joins a batch
+	Avoid    Groups // it joins no batch on a GPU of these groups
 }
 
-// Batch is the order to run requests of one model on one GPU at ExecAt. They are valid until the
-// outputs are reset, unless Keep is called.
+// Batch is the order to run requests of one model on one GPU at ExecAt. The requests are valid until the outputs are
+// reset, unless Keep is called.
 type Batch struct {
 	ID       BatchID
 	Model    ModelID
-	Variant  uint16 // which of the service's variants is to answer
+	Variant  uint16 // the service's variant that answers
 	GPU      GPUID
-	Epoch    uint32 // the GPU's life: if another has the id now, the batch must not go to it
+	Epoch    uint32 // the GPU's life: if the id now has another, the driver must not send the batch
 	ExecAt   Time   // when the batch is to start on the GPU
 	Latest   Time   // a later start misses the earliest deadline in the batch
 	Finish   Time   // ExecAt + ℓ(len(Requests))
 	Requests []Request
-	piece    []Request // where they lie
+	piece    []Request // the memory of the requests
 }
 
-// Keep makes the requests and the memory that they lie in the driver's, until it gives what Keep
-// returns to Partition.Release.
+// Keep hands the requests and their memory to the driver, until the driver passes Keep's result to Partition.Release.
 func (b *Batch) Keep() []Request {
 	piece := b.piece
 	b.piece = nil
 	return piece
 }
 
-// Drop tells that a request ended without an output.
+// Drop reports a request that ended without an output.
 type Drop struct {
 	Request
 	Reason vocabulary.Reason
-	Rule   DropRule // where Reason is DeadlineCannotBeMet: what decided it
+	Rule   DropRule // if Reason is DeadlineCannotBeMet: the rule that decided it
 }
 
-// DropRule is the decision by which a queued request's deadline could not be met.
+// DropRule is the rule that decided that a queued request's deadline could not be met.
 type DropRule uint8
 
 const (
 	Expired    DropRule = iota // no GPU came while a batch of one could still meet the deadline
-	Windowed                   // given up at a grant, so that those behind it are answered in time
+	Windowed                   // dropped at a grant, so that the requests behind it are answered in time
 	LeftBehind                 // the batches that it allowed were too small to keep up with the load (decision 0230)
 )

@@ -1,7 +1,7 @@
 package sched
 
-// growAlone lets a service wait without a place while no place could make it start: wherever its batch is answered it gains by
-// growing, and there is time for that in whatever way it is answered. It returns whether that is so.
+// growAlone lets a service wait without a place while no place could make it start: in every home and variant its
+// batch gains from growing, and there is time for that. It returns whether that is so.
 func (p *Partition) growAlone(now Time, m *model, at int32) bool {
 	f := m.family
 	if m.q.len() > f.small || m.load < p.o.Prompt {
@@ -12,7 +12,7 @@ func (p *Partition) growAlone(now Time, m *model, at int32) bool {
 		return false
 	}
 
-	// What was asked of Rankers before, for requests that have gone since, is taken back.
+	// Withdraw candidates that were offered for requests that are gone.
 	if f.asked {
 		f.asked = false
 		for k := range f.homes {
@@ -26,20 +26,21 @@ func (p *Partition) growAlone(now Time, m *model, at int32) bool {
 	return true
 }
 
-// growUnseen lets requests join unlooked at while those queued wait for more, or for a GPU, until they have grown by a part.
+// growUnseen lets requests join unchecked while the queued ones wait for more, or for a GPU, until the queue has
+// grown by a part.
 func (p *Partition) growUnseen(now Time, m *model, all bool) {
 	f, n := m.family, m.q.len()
 	if n < growthShare || f.lookAt <= now {
 		return
 	}
 
-	// Where all services are placed together, what another batch would do to the others is looked at.
+	// If all services are placed together, check the effect of another batch on the others.
 	whole := f.placed >= n && f.pieces > 0
 	if all && (!whole || f.pieces != 1) {
 		return
 	}
 
-	// The timer is set for the batch that has grown so far.
+	// Set the timer for the grown batch.
 	grown := n + n/growthShare
 	if whole {
 		ahead := m.q.first() - Time(f.way.lead[min(grown+1, int(f.way.max))])

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestUnusedEarlyGrantIsNotRepeated: a Ranker that grants a GPU early by old news gets it back when
-// the newest say that growing is worth more. At the same now it must not grant it to that model
-// again, unless it now allows more to be forgone: GPU and answer would go back and forth without end.
+// TestUnusedEarlyGrantIsNotRepeated: a Ranker that grants a GPU early by an old candidate gets it back if the newest
+// candidate gains more by growing. At the same now it must not grant the GPU to that model again, unless it allows
+// more growth to be forgone: otherwise GPU and answer would go back and forth without end.
 func TestUnusedEarlyGrantIsNotRepeated(t *testing.T) {
 	unused := 0
 	for seed := range uint64(20) {
@@ -19,8 +19,8 @@ func TestUnusedEarlyGrantIsNotRepeated(t *testing.T) {
 	}
 }
 
-// newsLate drives bursts through both halves, with candidates that reach the Ranker late, and
-// returns how many early grants came back unused.
+// newsLate drives bursts through both halves, with candidates that reach the Ranker late, and returns how many early
+// grants came back unused.
 func newsLate(t *testing.T, rng *rand.Rand) (unused int) {
 	const models, gpus = 6, 5 // more models for each GPU would be a crowd, in which nothing is early
 	p, r := NewPartition(Options{}), NewRanker(0, Options{})
@@ -35,9 +35,9 @@ func newsLate(t *testing.T, rng *rand.Rand) (unused int) {
 		}
 	}
 	p.SetGPUs(0, 0, gpus)
-	var late []Candidate // on their way
+	var late []Candidate // under way
 	id := RequestID(0)
-	next, left, of := Time(0), 0, ModelID(0) // the next request, and the burst that it is of
+	next, left, of := Time(0), 0, ModelID(0) // the next request, and the model of its burst
 	for now := Time(0); now < Time(3_000*ms); now = max(now, min(p.NextWake(), r.NextWake(), next)) {
 		for ; next <= now; left-- {
 			id++
@@ -62,10 +62,9 @@ func newsLate(t *testing.T, rng *rand.Rand) (unused int) {
 	return unused
 }
 
-// settled carries messages between both halves until none is left, and returns how many early
-// grants came back unused.
+// settled passes messages between both halves until none is left, and returns how many early grants came back unused.
 func settled(t *testing.T, now Time, p *Partition, r *Ranker) (unused int) {
-	back := map[ModelID]float64{} // the growth that was allowed
+	back := map[ModelID]float64{} // the allowed growth
 	for {
 		grants := r.Advance(now)
 		if len(grants) == 0 {

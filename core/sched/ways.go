@@ -2,15 +2,15 @@ package sched
 
 import "math"
 
-// place is a home with a GPU for a service's next requests, and how they are answered there.
+// place is a home with a GPU for a service's next requests, and the way to answer them there.
 type place struct {
 	home  *home
-	way   *resident // nil: there is none
+	way   *resident // nil: no place
 	size  int
 	worth float64 // of an answer
 }
 
-// bestPlace finds the home where a service's next requests that have no place are answered best.
+// bestPlace finds the home with the best answer to a service's next unplaced requests.
 func (p *Partition) bestPlace(now Time, m *model) place {
 	f := m.family
 	best, last := place{worth: math.Inf(-1)}, place{worth: math.Inf(-1)}
@@ -24,7 +24,7 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 			continue
 		}
 
-		// Without a GPU in sight there is no place, whatever the variants.
+		// If no GPU is in sight there is no place, whatever the variants.
 		o := &p.places.free[h.sub]
 		if o.N == 0 {
 			continue
@@ -34,7 +34,8 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 			continue
 		}
 
-		// What the plan leaves to others is for those alone whom nobody else answers in time, or as accurately.
+		// GPUs that the plan leaves to other services are only for requests that no other home answers in time, or as
+		// accurately.
 		if found := (place{h, r, b, worth}); p.mayTake(now, f, &found, o) {
 			best = found
 		} else if worth > last.worth {
@@ -47,8 +48,8 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 	return best
 }
 
-// bestWay returns the resident of a home that answers the requests from place first on best on a GPU that is free at a time, how
-// many, and what an answer is worth; nil: none is worth more than known.
+// bestWay returns the resident of a home that best answers the requests from place first on, on a GPU that is free at
+// freeAt, with the number of requests and the value of an answer; nil: none has more value than known.
 func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time, known float64) (best *resident, size int, most float64) {
 	most = known
 	price, hurry := p.priceOf(h.sub), 0.0
@@ -56,7 +57,8 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 		hurry = execPrice
 	}
 
-	// The slowest are mostly the most accurate: nothing is worth more than its accuracy, so that most of the others need no look.
+	// The slowest are mostly the most accurate. No answer is worth more than its accuracy, so most of the others need
+	// no check.
 	for i := len(h.residents) - 1; i >= 0; i-- {
 		r := &h.residents[i]
 		if r.accuracy < most || best == nil && r.accuracy <= known {
@@ -67,7 +69,8 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 			continue
 		}
 
-		// Rounded term by term, or processors that multiply and add in one step would decide otherwise. Among equals the quickest counts.
+		// Round term by term: processors with a fused multiply-add would otherwise decide differently. Among equals
+		// the quickest wins.
 		worth := r.accuracy - float64(price*float64(float64(r.exec[b])/float64(1e9*float64(b)))) -
 			float64(waitPrice*float64(max(0, freeAt.Sub(now)))+hurry*float64(r.exec[b]))/1e9
 		if worth > most || best != nil && worth == most {
@@ -78,8 +81,8 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 	return best, size, most
 }
 
-// placeRipe returns until when waiting for one request more is free and worth it, or the margin before (see hurry): 0 if the batch is as large as it can be, cannot
-// use another, or is as cheap as planned.
+// placeRipe returns until when waiting for one more request is free and worthwhile, minus the margin (see hurry): 0
+// if the batch is as large as possible, cannot use another request, or is as cheap as planned.
 func (p *Partition) placeRipe(m *model, r *resident, b int) Time {
 	placed := m.family.placed
 	if b == int(r.max) || placed+b < m.q.len() || r.efficient(b) || m.load < p.o.Prompt {

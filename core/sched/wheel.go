@@ -2,16 +2,15 @@ package sched
 
 import "math/bits"
 
-// wheel is a timing wheel of exact times: one level of slots, intrusive lists, one timer per
-// index. A timer beyond the horizon is parked in the farthest slot and placed again when the wheel
-// comes there. Arming and next cost a few nanoseconds; next may answer too early after a timer
-// moved later, never too late.
+// wheel is a timing wheel of exact times: one level of slots, intrusive lists, one timer per index. A timer beyond
+// the horizon is parked in the farthest slot and placed again when the wheel reaches it. Arming and next cost a few
+// nanoseconds; next may be too early after a timer moved later, but never too late.
 type wheel struct {
 	node  []timer
 	slot  [wheelSlots]int32 // first timer of the slot, -1: none
-	early [wheelSlots]Time  // no timer of the slot is due before; exact after drain
+	early [wheelSlots]Time  // no timer of the slot is due earlier; exact after drain
 	bits  [wheelSlots / 64]uint64
-	cur   int64 // number of the slot that holds the latest Advance
+	cur   int64 // number of the slot of the latest Advance
 	armed int
 }
 
@@ -67,13 +66,13 @@ func (w *wheel) off(i int32) {
 	}
 }
 
-// place returns the number of the slot for a time: that of a past one is the current slot.
+// place returns the number of a time's slot; a past time has the current slot.
 func (w *wheel) place(at Time) int64 {
 	return max(w.cur, min(int64(at)>>wheelShift, w.cur+wheelSlots-1))
 }
 
-// bound is when a timer in slot n must be looked at: when it is due, or, when it is parked, as the
-// wheel reaches the slot.
+// bound returns when a timer in slot n must be checked: when it is due, or, if it is parked, when the wheel reaches
+// the slot.
 func (w *wheel) bound(n int64, at Time) Time {
 	return min(at, Time((n+1)<<wheelShift))
 }
@@ -98,7 +97,7 @@ func (w *wheel) unlink(i int32) {
 		w.node[t.next].prev = t.prev
 	}
 
-	// Only the first of a slot is known to the slot.
+	// The slot points only at its first timer.
 	if t.prev >= 0 {
 		w.node[t.prev].next = t.next
 	} else {
@@ -111,7 +110,7 @@ func (w *wheel) unlink(i int32) {
 	w.armed--
 }
 
-// next returns a time that no timer is due before, Never when none is armed.
+// next returns a time before which no timer is due; Never when none is armed.
 func (w *wheel) next() Time {
 	if w.armed == 0 {
 		return Never
@@ -119,11 +118,11 @@ func (w *wheel) next() Time {
 	return w.early[(w.cur+int64(w.ahead()))&wheelMask]
 }
 
-// ahead returns how many slots after cur the first slot in use lies; some slot must be.
+// ahead returns how many slots after cur the first used slot lies; some slot must be in use.
 func (w *wheel) ahead() int {
 	s := int(w.cur & wheelMask)
 
-	// The word of the current slot comes twice: its high bits now, its low bits a round later.
+	// The word of the current slot is checked twice: its high bits now, its low bits a round later.
 	if b := w.bits[s>>6] >> (s & 63); b != 0 {
 		return bits.TrailingZeros64(b)
 	}
@@ -146,14 +145,14 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 	nothing := w.next() > now
 	w.cur = to
 	if nothing {
-		return due // and the slots passed are empty
+		return due // and the passed slots are empty
 	}
 
 	last := min(to, from+wheelSlots-1)
 	for n := from; n <= last; n++ {
 		s := int32(n & wheelMask)
 
-		// 64 empty slots are passed at once.
+		// Skip 64 empty slots at once.
 		if w.bits[s>>6] == 0 && n&63 == 0 && n+63 <= last {
 			n += 63
 			continue
@@ -165,11 +164,11 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 	return due
 }
 
-// drain takes slot s apart: due timers go to due, the others are placed anew.
+// drain empties slot s: due timers go to due, the others are placed anew.
 func (w *wheel) drain(s int32, now Time, due []int32) []int32 {
 	i := w.slot[s]
 
-	// The slot is emptied first: a timer that is parked may be linked into it again.
+	// Empty the slot first: a parked timer may be linked into it again.
 	w.slot[s] = -1
 	w.bits[s>>6] &^= 1 << (s & 63)
 	for i >= 0 {

@@ -2,13 +2,12 @@ package sched
 
 import "sort"
 
-// pick chooses the next batch: b requests after dropping the first skip ones. Dropping from the
-// head alone (Symphony §4.3, Clipper) serves a stale head with a small batch, which leaves the
-// next head staler still. So when the batch that the head allows is less efficient than the load
-// requires, the window slides to the first one that is not. Where none is, as in an overload that comes in
-// bursts, it slides to the largest if that pays.
+// pick chooses the next batch: b requests after dropping the first skip ones. Dropping only at the head (Symphony
+// §4.3, Clipper) serves a stale head with a small batch, which leaves the next head staler still. So when the batch
+// that the head allows is less efficient than the load requires, the window slides to the first batch that is
+// efficient enough. If there is none, as in an overload that comes in bursts, it slides to the largest if that pays.
 //
-// x is how it executes, load what it must keep up with; requests before place from are not looked at.
+// x is the execution, load the load to keep up with; requests before place from are ignored.
 func (p *Partition) pick(now Time, m *model, x *execution, from int, freeAt Time, load float64) (first, b int) {
 	b = p.fit(now, m, x, from, freeAt)
 	if b >= m.q.len()-from || x.enough(b, load) {
@@ -17,10 +16,10 @@ func (p *Partition) pick(now Time, m *model, x *execution, from int, freeAt Time
 
 	best, most, passed := from, b, from
 	for h, n := from, b; ; {
-		// With the heads up to the next one that allows a batch of n+1, a batch has n.
+		// The heads before the next one that allows a batch of n+1 allow n at most.
 		h = p.firstAllowing(now, m, x, h+1, n+1, freeAt)
 		if h >= m.q.len()-n {
-			break // all that is left is in the batch
+			break // the batch has all remaining requests
 		}
 		if passed = m.q.passable(passed, h, &m.ranks); passed < h {
 			break
@@ -41,17 +40,18 @@ func (p *Partition) pick(now Time, m *model, x *execution, from int, freeAt Time
 	return from, b
 }
 
-// pays says whether a batch of c is so much more efficient than one of b that the heads before it are worth
-// dropping: else each head would be served as late as the one before, and the overload at the lower pace.
+// pays reports whether a batch of c is so much more efficient than one of b that dropping the heads before it is
+// worthwhile: otherwise each head would be served as late as the one before, and the overload would continue at the
+// lower efficiency.
 func (x *execution) pays(b, c int) bool {
 	return b == 0 || float64(c)*float64(x.exec[b]) >= windowPays*float64(b)*float64(x.exec[c])
 }
 
 const windowPays = 1.4
 
-// enough says whether batches of b keep up with a load u: if every model runs at the share u of
-// its best efficiency T/ℓ(T), the GPUs just suffice for the demand u = Σ λ·ℓ(T)/T / N. A little
-// less is asked for, because the estimates of λ scatter.
+// enough reports whether batches of b keep up with a load u: if every model runs at the share u of its best
+// efficiency T/ℓ(T), the GPUs just suffice for the demand u = Σ λ·ℓ(T)/T / N. Slightly less is required, because the
+// estimates of λ vary.
 func (x *execution) enough(b int, load float64) bool {
 	t := x.target
 	if b >= t {
