@@ -22,8 +22,8 @@ func source(batchMax int, in, out model.Tensor) *repo.Model {
 		Config: &repo.Config{Inputs: []repo.TensorConfig{{Tensor: in}}, Outputs: []repo.TensorConfig{{Tensor: out}}}}
 }
 
-// TestLayout is invariants D1 and D2: rows of a tensor are contiguous, tensors aligned, and no byte
-// of a slot belongs to two of them.
+// TestLayout checks invariants D1 and D2: rows of a tensor are contiguous, tensors aligned, and no byte of a slot
+// belongs to two of them.
 func TestLayout(t *testing.T) {
 	m := devicetest.Emulated(t, "m", 5, time.Millisecond, 0,
 		[]model.Tensor{tensor("a", "UINT8", 3, 7), tensor("b", "FP16", 5), tensor("c", "BOOL", 1)},
@@ -133,7 +133,7 @@ func TestNewModelRefuses(t *testing.T) {
 	}
 }
 
-// TestPages wants whole pages that no other slot has, wherever the memory begins.
+// TestPages checks that slots get whole pages that no other slot has, wherever the memory begins.
 func TestPages(t *testing.T) {
 	page := os.Getpagesize()
 	memory := make([]byte, 10*page)

@@ -2,26 +2,26 @@ package device
 
 import "time"
 
-// Footprint is what a loaded model takes on its executor.
+// Footprint is the memory of a loaded model on its executor.
 type Footprint struct {
-	Static  int64 // bytes from Load to Unload: parameters, and what is prepared of them
-	Shared  int64 // bytes of Static that the model which it is an exit of holds, too: the executor holds them once
-	Dynamic int64 // bytes more while its largest batch runs; 0: not known, or none
+	Static  int64 // bytes from Load to Unload: parameters and data prepared from them
+	Shared  int64 // bytes of Static that an exit shares with its model; the executor holds them once
+	Dynamic int64 // further bytes while its largest batch runs; 0: unknown, or none
 	Warm    bool  // another executor of the process shares it and has run every batch size
 }
 
-// Memory is what an executor holds, and what it has moved since its start.
+// Memory is the memory that an executor holds, and the contents it has moved since its start.
 type Memory struct {
-	DeviceBytes, PinnedBytes   int64  // of models, held now: on the GPU, and of evicted contents in pinned memory
+	DeviceBytes, PinnedBytes   int64  // of models, held now: on the GPU, and evicted contents in pinned memory
 	SlotBytes                  int64  // held on the GPU for slots
 	Unpinned                   int    // slots that could not be pinned: their copies are slower and do not overlap
-	Hits                       uint64 // contents that were on the GPU when a batch needed them
-	LoadsPinned, LoadsPageable uint64 // that were not, by where they were
-	ToPinned, ToPageable       uint64 // evictions, by where to
-	Freed                      uint64 // intermediates that ended with their batch
+	Hits                       uint64 // contents already on the GPU when a batch needed them
+	LoadsPinned, LoadsPageable uint64 // contents that were not, by where they were
+	ToPinned, ToPageable       uint64 // evictions, by destination
+	Freed                      uint64 // intermediates freed at the end of their batch
 	BytesIn, BytesOut          uint64
-	Pageable                   uint64        // evictions to pinned memory that got pageable memory
-	LoadTime                   time.Duration // that loads took on the GPU
+	Pageable                   uint64        // evictions meant for pinned memory that used pageable memory
+	LoadTime                   time.Duration // duration of loads on the GPU
 }
 
 // Add adds another executor's memory to m.

@@ -7,16 +7,16 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// Models with a BYTES tensor have payloads of varying size. A row's inputs lie in one packed tensor,
-// and so do its outputs: a little-endian length of 4 bytes and the payload, in room for the
-// elements that the model's configuration allows (bytes_max). A length that does not fit the room marks a row that has no output.
+// Models with a BYTES tensor have payloads of varying size. A row's inputs are one packed tensor, and so are its
+// outputs: a little-endian length of 4 bytes and the payload, in room for the elements that the model's configuration
+// allows (bytes_max). A length larger than the room marks a row that has no output.
 
 const (
 	lengthBytes = 4
 	noOutput    = ^uint32(0)
 )
 
-// packRow returns the tensor that holds all of a row's, which take size bytes at most, and that size.
+// packRow returns the tensor that holds a whole row of at most size bytes, and that size.
 func packRow(size int) ([]Tensor, int) {
 	return []Tensor{{Tensor: model.Tensor{Name: "packed", Datatype: model.Bytes, Shape: []int64{1}}, Bytes: lengthBytes + size}}, size
 }
@@ -29,9 +29,9 @@ func (d *Model) Takes(n int) bool {
 	return n == d.InBytes
 }
 
-// SetPacked gives a packed row a payload of n bytes, and returns where it lies.
+// SetPacked gives a packed row a payload of n bytes, and returns the payload's memory.
 func SetPacked(row []byte, n int) ([]byte, error) {
-	// The length comes from a client or a graph, so that it is checked before memory is given.
+	// The length comes from a client or a graph, so check it before using memory.
 	if n > len(row)-lengthBytes {
 		return nil, fmt.Errorf("payload of %d bytes: must be at most %d", n, len(row)-lengthBytes)
 	}
@@ -42,9 +42,9 @@ func SetPacked(row []byte, n int) ([]byte, error) {
 // SetNoOutput marks a packed row.
 func SetNoOutput(row []byte) { binary.LittleEndian.PutUint32(row, noOutput) }
 
-// Packed returns a packed row's payload; false if it is marked, or its length makes no sense.
+// Packed returns a packed row's payload; false if the row is marked or its length is invalid.
 func Packed(row []byte) ([]byte, bool) {
-	// The mark noOutput is larger than any room: one comparison finds it, too.
+	// The mark noOutput is larger than any room, so the same comparison finds it.
 	n := uint64(binary.LittleEndian.Uint32(row))
 	if n > uint64(len(row)-lengthBytes) {
 		return nil, false

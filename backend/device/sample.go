@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// WriteRow makes a payload, as a client sends it, row i of the inputs in s.
+// WriteRow writes a payload, as a client sends it, to row i of the inputs in s.
 func (d *Model) WriteRow(s *Slot, i int, payload []byte) error {
 	if !d.Takes(len(payload)) {
 		return fmt.Errorf("a row of %d bytes: %s takes %d", len(payload), d.Name, d.InBytes)
@@ -25,10 +25,10 @@ func (d *Model) WriteRow(s *Slot, i int, payload []byte) error {
 	return nil
 }
 
-// Fill fills every row of the inputs in s: with the samples in turn, or with zeros if there are none. Zeros make no
-// row of a model with BYTES inputs.
+// Fill fills every row of the inputs in s: with the samples in turn, or with zeros if there are none. Zeros are not a
+// valid row of a model with BYTES inputs.
 func (d *Model) Fill(s *Slot) error {
-	// A slot may hold what an earlier batch left.
+	// A slot may hold data of an earlier batch.
 	if len(d.Samples) == 0 {
 		for k := range d.Inputs {
 			clear(s.Input(d, k, d.BatchMax))
@@ -45,8 +45,8 @@ func (d *Model) Fill(s *Slot) error {
 	return nil
 }
 
-// Guesses are samples for a model with BYTES inputs whose repository has none, the likeliest first: texts that must be
-// numbers take "0", others take nothing.
+// Guesses returns samples for a model with BYTES inputs without repository samples, the likeliest first: texts that
+// must be numbers accept "0", others accept empty texts.
 func (d *Model) Guesses() []repo.Sample {
 	var all []repo.Sample
 	for _, text := range []string{"0", ""} {
@@ -54,7 +54,7 @@ func (d *Model) Guesses() []repo.Sample {
 		for k := range d.InParts {
 			t := &d.InParts[k]
 
-			// Zeros do for the tensors whose size is fixed.
+			// Zeros suit the tensors of a fixed size.
 			if !t.Varies() {
 				s.Row = append(s.Row, make([]byte, t.Bytes)...)
 				continue

@@ -12,13 +12,13 @@ type Slot struct {
 	memory []byte
 }
 
-// PagedBytes is how much to allocate so that Pages leaves size bytes at least.
+// PagedBytes returns how much to allocate so that Pages leaves at least size bytes.
 func PagedBytes(size int) int {
 	page := os.Getpagesize()
 	return (size+page-1)/page*page + page
 }
 
-// Pages returns the whole pages within memory. A device pins pages, each once, so slots must not share them.
+// Pages returns the whole pages within memory. A device pins each page once, so slots must not share pages.
 func Pages(memory []byte) []byte {
 	page := os.Getpagesize()
 	from := PagesBegin(memory)
@@ -26,7 +26,7 @@ func Pages(memory []byte) []byte {
 	return memory[from : from+n : from+n]
 }
 
-// PagesBegin is how many bytes of memory lie before its first whole page.
+// PagesBegin returns the number of bytes of memory before its first whole page.
 func PagesBegin(memory []byte) int {
 	// Memory may begin within a page; only whole pages can be pinned.
 	page := uintptr(os.Getpagesize())
@@ -34,14 +34,14 @@ func PagesBegin(memory []byte) int {
 	return int((page - start%page) % page)
 }
 
-// NewSlot makes a slot of memory, which must stay where it is and be aligned to Align: memory of the
-// data plane or pinned memory, never the garbage collector's if an executor hands it to C.
+// NewSlot returns a slot over memory, which must stay in place and be aligned to Align: memory of the data plane or
+// pinned memory, never garbage-collected memory if an executor passes it to C.
 func NewSlot(index int, memory []byte) *Slot { return &Slot{Index: index, memory: memory} }
 
-// Memory returns all of the slot's memory, for an executor that must register it with a device.
+// Memory returns the slot's whole memory, for an executor that must register it with a device.
 func (s *Slot) Memory() []byte { return s.memory }
 
-// Fits says whether a batch of m fits in the slot.
+// Fits checks that a batch of m fits in the slot.
 func (s *Slot) Fits(m *Model) error {
 	if m.bytes > len(s.memory) {
 		return fmt.Errorf("slot %d has %d bytes, model %s needs %d", s.Index, len(s.memory), m.Name, m.bytes)
@@ -61,13 +61,13 @@ func (s *Slot) InputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Inputs
 // OutputRow returns row i of m's k-th output.
 func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Outputs[k], i, i+1) }
 
-// OutputPlace says where OutputRow lies: so many bytes behind the begin of Memory.
+// OutputPlace returns OutputRow's range of bytes within Memory.
 func (s *Slot) OutputPlace(m *Model, k, i int) (from, to int) { return m.Outputs[k].Span(i, i+1) }
 
 func (s *Slot) rowBytes(t *Tensor, from, to int) []byte {
 	lo, hi := t.Span(from, to)
 
-	// The capacity ends with the rows, so that an append cannot write into those behind.
+	// The capacity ends with the rows, so that an append cannot write into the following ones.
 	return s.memory[lo:hi:hi]
 }
 

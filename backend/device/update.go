@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// CheckUpdate says why weights cannot replace d's in place: the error wraps ErrShape. Only what the configurations say
-// is compared, not the graphs.
+// CheckUpdate returns the reason why weights cannot replace d's in place: the error wraps ErrShape. It compares only
+// the configurations, not the graphs.
 func (d *Model) CheckUpdate(weights *repo.Model) error {
 	switch have := d.Source; {
 	case weights.Platform != have.Platform:
@@ -20,7 +20,7 @@ func (d *Model) CheckUpdate(weights *repo.Model) error {
 			len(weights.Inputs), len(weights.Outputs), len(have.Inputs), len(have.Outputs), ErrShape)
 	}
 
-	// Rows are laid out already: each tensor must keep its place and its shape.
+	// The layout of rows is fixed: each tensor must keep its place and its shape.
 	for i, t := range d.Source.Inputs {
 		if w := weights.Inputs[i]; w.Name != t.Name || w.Datatype != t.Datatype || !slices.Equal(weights.GraphInput(i), d.Source.GraphInput(i)) {
 			return fmt.Errorf("input %q %s %v, the loaded one has %q %s %v: %w", w.Name, w.Datatype, w.Shape, t.Name, t.Datatype, t.Shape, ErrShape)

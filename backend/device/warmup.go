@@ -8,13 +8,13 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// warmUpMax bounds the warm-up of a slow model: the largest and the smallest batch, and as many sizes
-// between them as fit.
+// warmUpMax bounds the warm-up of a slow model: the largest and the smallest batch, and as many sizes between them as
+// time allows.
 const warmUpMax = 3 * time.Second
 
-// WarmUp runs m, which is loaded, on its samples in s, or on zeros if it has none, so that the first real batch finds
-// all prepared. run executes one batch. passes is as Capabilities says; with ends only the largest and the smallest
-// batch run. For a model with BYTES inputs and no samples the first guess that runs becomes its sample.
+// WarmUp runs the loaded model m on its samples in s, or on zeros if it has none, so that everything is prepared for
+// the first real batch. run executes one batch. passes is Capabilities.Passes; with ends only the largest and the
+// smallest batch run. For a model with BYTES inputs and no samples the first guess that runs becomes its sample.
 func WarmUp(m *Model, s *Slot, passes int, ends bool, run func(Batch) error) error {
 	w := warmUp{model: m, slot: s, passes: passes, ends: ends, run: run, began: time.Now()}
 	if passes == 0 {
@@ -47,7 +47,7 @@ type warmUp struct {
 	began  time.Time
 }
 
-// runAll runs the batch sizes, the largest first, since it needs the most memory, then each sample as it asks for.
+// runAll runs the batch sizes, the largest first because it needs the most memory, then the samples at their sizes.
 func (w *warmUp) runAll() error {
 	m := w.model
 
@@ -57,7 +57,7 @@ func (w *warmUp) runAll() error {
 	for n := m.BatchMax; n >= 1; n-- {
 		end := n == 1 || n == m.BatchMax
 
-		// A slow model is served sooner with some sizes unprepared than late with all of them.
+		// It is better to serve a slow model early with some unprepared sizes than late with all prepared.
 		if !end && (w.ends || m.Varies || time.Since(w.began) > warmUpMax) {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// BenchmarkExecute is what emulating a batch costs beside ℓ(b), which is a nanosecond here.
+// BenchmarkExecute measures the cost of emulating a batch besides ℓ(b), which is a nanosecond here.
 func BenchmarkExecute(b *testing.B) {
 	m := devicetest.Emulated(b, "m", 1, time.Nanosecond, 0, []model.Tensor{tensor("x", "UINT8", 16)}, []model.Tensor{tensor("y", "UINT8", 64)})
 	e, err := New()

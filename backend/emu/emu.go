@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// The emulated device. Commands cost nothing of their own, so that ℓ(b) may be as short as its copies.
+// The emulated device. Commands themselves cost nothing, so ℓ(b) may be as short as its copies.
 const (
 	memoryBytes = 80 << 30 // a bound, not a reservation
 	bandwidth   = 25e9     // of copies in either direction
@@ -26,17 +26,17 @@ const (
 // Options of Open. The zero value is a healthy device.
 type Options struct {
 	Device string  // its name; "emulated" when empty
-	Plan   Planned // what goes wrong some time
-	Beside bool    // another executor runs real models: only emulated ones are taken
+	Plan   Planned // a later fault
+	Beside bool    // another executor runs real models: load only emulated ones
 }
 
 // Planned is a fault from some batch on. The zero value plans nothing.
 type Planned struct {
-	After uint64 // batches that are executed before; those of Load do not count
+	After uint64 // batches executed before it; those of Load do not count
 	Fault Fault
 }
 
-// Executor is one emulated GPU. Inject may be called from any goroutine, the rest as accel.Executor says.
+// Executor is one emulated GPU. Any goroutine may call Inject; accel.Executor states the rules for the other methods.
 type Executor struct {
 	*accel.Executor
 	beside  bool
@@ -71,7 +71,7 @@ func Open(o Options) (*Executor, error) {
 		return nil, errors.Join(fmt.Errorf("emulated GPU: %w", err), dev.Close())
 	}
 
-	// A fault from the start also meets the models' loading.
+	// A fault from the start also affects the models' loading.
 	if e.plan.After == 0 {
 		e.Inject(e.plan.Fault)
 	}
@@ -90,7 +90,7 @@ func (e *Executor) Capabilities() device.Capabilities {
 	return c
 }
 
-// Submit begins to run b; device.Executor says more.
+// Submit starts b; see device.Executor.
 func (e *Executor) Submit(b device.Batch) error {
 	if p := &e.plan; p.After > 0 {
 		if e.batches++; e.batches > p.After {
@@ -106,13 +106,13 @@ type program struct {
 	e      *Executor
 	model  *device.Model
 	number uint32
-	in     [][]byte // of the batch that runs: views of device memory; the kernel's
+	in     [][]byte // of the running batch: views of device memory; the kernel's
 	out    [][]byte
 	params params
 }
 
-// params is the kernel's struct: model number, rows, where the slot's copy lies, and how long the batch's
-// copies take, which is a part of ℓ(b).
+// params is the kernel's argument: model number, rows, position of the slot's copy, and the duration of the batch's
+// copies, which is a part of ℓ(b).
 type params [24]byte
 
 func (p *params) setParams(number uint32, rows int, base cuda.Address, copies time.Duration) {
@@ -133,7 +133,7 @@ func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program
 		return nil, errors.New("BYTES tensors: an emulated GPU answers tensors of a fixed size only")
 	}
 
-	// Numbers of programs that were closed are given away again. Kernels may be reading the table meanwhile.
+	// Numbers of closed programs are reused. Kernels may be reading the table meanwhile.
 	programs.Lock()
 	defer programs.Unlock()
 	all := slices.Clone(*e.models.Load())
@@ -148,9 +148,9 @@ func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program
 	return p, nil
 }
 
-// Enqueue adds the model's one kernel. Its tensors lie at the slot's offsets from the first input on.
+// Enqueue adds the model's single kernel. Its tensors are at the slot's offsets, relative to the first input.
 func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ []cuda.Address) error {
-	// What the copies take is a part of ℓ(b): the kernel takes only the rest.
+	// The copies' duration is a part of ℓ(b): the kernel takes only the rest.
 	in, _ := s.CopyBytes()
 	bytes := in + int64(n)*int64(p.model.OutBytes)
 	copies := time.Duration(float64(bytes)/bandwidth*1e9) + time.Duration(s.Len()+len(p.out))*commandTime
@@ -159,10 +159,10 @@ func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ 
 	return nil
 }
 
-// Release has nothing to give back.
+// Release does nothing.
 func (p *program) Release(int) error { return nil }
 
-// Update has no weights to replace: what an emulated model answers depends on its inputs alone.
+// Update has no weights to replace: an emulated model's answer depends only on its inputs.
 func (p *program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 	if err := p.model.CheckUpdate(weights); err != nil {
 		return nil, err
@@ -170,12 +170,12 @@ func (p *program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 	return func(*cuda.Event) error { return nil }, nil
 }
 
-// Footprint is nothing: an emulated model has no weights.
+// Footprint is zero: an emulated model has no weights.
 func (p *program) Footprint() device.Footprint { return device.Footprint{} }
 
-// Close gives the number back.
+// Close frees the number.
 func (p *program) Close() error {
-	// Kernels may be reading the table, so it is replaced, not changed.
+	// Kernels may be reading the table, so replace it instead of changing it.
 	all := slices.Clone(*p.e.models.Load())
 	all[p.number] = nil
 	p.e.models.Store(&all)
@@ -188,7 +188,7 @@ func (e *Executor) launchParams(l cuda.Launch) (p *program, rows int, base cuda.
 	return all[le.Uint32(l.Params)], int(le.Uint32(l.Params[4:])), cuda.Address(le.Uint64(l.Params[8:])), time.Duration(le.Uint64(l.Params[16:]))
 }
 
-// kernelTime is what the copies leave of ℓ(rows).
+// kernelTime returns the part of ℓ(rows) that the copies leave.
 func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
 	p, rows, _, copies := e.launchParams(l)
 	took := p.model.Profile.Exec(rows)
@@ -198,12 +198,12 @@ func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
 	return max(took-copies, 0)
 }
 
-// runKernel is the kernel: it answers each row's pattern. The device runs one kernel at a time.
+// runKernel is the kernel: it writes each row's pattern. The device runs one kernel at a time.
 func (e *Executor) runKernel(mem *cuda.DeviceMemory, l cuda.Launch) {
 	p, rows, base, _ := e.launchParams(l)
 	m := p.model
 
-	// The views' slices are the program's own, so that a batch allocates nothing.
+	// The program keeps the views' slices, so that a batch allocates nothing.
 	view := func(views [][]byte, list []device.Tensor) {
 		for k := range list {
 			lo, hi := list[k].Span(0, rows)
@@ -214,7 +214,7 @@ func (e *Executor) runKernel(mem *cuda.DeviceMemory, l cuda.Launch) {
 	view(p.in, m.Inputs)
 	view(p.out, m.Outputs)
 
-	// A row's answer depends on its own inputs alone: rows that are mixed up are seen.
+	// A row's answer depends only on its own inputs, so tests notice mixed-up rows.
 	for i := range rows {
 		h := hashInputs(m, func(k int) []byte { return p.in[k][i*m.Inputs[k].Bytes:][:m.Inputs[k].Bytes] })
 		for k := range m.Outputs {

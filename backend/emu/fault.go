@@ -9,11 +9,11 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// Fault is what goes wrong. The zero value is health.
+// Fault is a fault of the device. The zero value is a healthy device.
 type Fault struct {
-	Slow float64 // kernels take so many times ℓ(b); 0 and 1: as the profile says
-	// Op is the device's operation that goes wrong whenever it is asked for, such as "submit", "launch", "copy
-	// in" or "alloc" (cuda.Site), and Device how.
+	Slow float64 // kernels take this many times ℓ(b); 0 and 1: as the profile says
+	// Op is the device's operation that always fails, such as "submit", "launch", "copy in" or "alloc" (cuda.Site),
+	// and Device is how it fails.
 	Op     string
 	Device cuda.Fault
 }
@@ -36,8 +36,8 @@ var kinds = map[string]Fault{
 
 const faultUsage = "want GPU:KIND@BATCH, such as 0:lost@1000; kinds: alloc, fail, hang, lost, slow, sticky"
 
-// ParseFaults reads a list such as "0:lost@1000,1:hang@50": which of n GPUs, what, and after how many batches;
-// "@" and what follows may be left out. alloc fails the allocations of Load, so it is from the start.
+// ParseFaults parses a list such as "0:lost@1000,1:hang@50": which of n GPUs, which fault, and after how many
+// batches; "@" and the number are optional. alloc fails the allocations of Load, so it applies from the start.
 func ParseFaults(text string, n int) ([]Planned, error) {
 	plans := make([]Planned, n)
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -59,7 +59,7 @@ func ParseFaults(text string, n int) ([]Planned, error) {
 			}
 		}
 
-		// A second fault would replace the first without a word.
+		// A second fault would silently replace the first.
 		if plans[gpu].Fault != (Fault{}) {
 			return nil, fmt.Errorf("fault: %q: GPU %d has a fault already", word, gpu)
 		}
@@ -68,10 +68,10 @@ func ParseFaults(text string, n int) ([]Planned, error) {
 	return plans, nil
 }
 
-// Inject sets what goes wrong from now on.
+// Inject sets the fault from now on.
 func (e *Executor) Inject(f Fault) { e.fault.Store(&f) }
 
-// goWrong answers the device.
+// goWrong returns the device's fault at a site.
 func (e *Executor) goWrong(s cuda.Site) cuda.Fault {
 	if f := e.fault.Load(); f.Op == s.Op {
 		return f.Device

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// seedBytes is how much of each end of a row's inputs decides about its outputs.
+// seedBytes is the length of each end of a row's inputs that determines its outputs.
 const seedBytes = 32
 
 // hashInputs hashes (FNV-1a) both ends of every input of a row.
@@ -25,7 +25,7 @@ func hashInputs(m *device.Model, row func(k int) []byte) uint32 {
 	return h
 }
 
-// Pattern returns the output payload of a row whose input payload is in: what a batch answers.
+// Pattern returns the output payload for the input payload in: the row of a batch's answer.
 func Pattern(m *device.Model, in []byte) []byte {
 	h := hashInputs(m, func(k int) []byte { return in[m.Inputs[k].Offset:][:m.Inputs[k].Bytes] })
 	out := make([]byte, m.OutBytes)
@@ -35,8 +35,8 @@ func Pattern(m *device.Model, in []byte) []byte {
 	return out
 }
 
-// fillPattern writes small whole numbers that are valid in every datatype: element j is (h+j) mod 1000 in
-// 16 bits and more, mod 100 in 8 bits, and its lowest bit as a BOOL.
+// fillPattern writes small whole numbers that are valid in every datatype: element j is (h+j) mod 1000 in 16 bits and
+// more, mod 100 in 8 bits, and its lowest bit as a BOOL.
 func fillPattern(out []byte, datatype model.Datatype, h uint32) {
 	switch datatype {
 	case model.FP32:
@@ -91,13 +91,13 @@ func putBytes(b []byte, v uint64, size int) {
 	}
 }
 
-// halfBits returns the IEEE 754 half-precision bits of a whole number below 2048, which it holds exactly.
+// halfBits returns the IEEE 754 half-precision bits of a whole number below 2048, which are exact.
 func halfBits(n uint32) uint16 {
 	if n == 0 {
 		return 0
 	}
 	f := math.Float32bits(float32(n))
-	// The exponent's bias falls from 127 to 15.
+	// The exponent's bias decreases from 127 to 15.
 	exponent := (f>>23)&0xff - 127 + 15
 	return uint16(exponent<<10 | (f>>13)&0x3ff)
 }

@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Profile returns the ℓ(b) that m is emulated with: its own line if it is an emulated model, else
-// any profile that was stored for it, so that real models can be tried on GPUs that are not there.
+// Profile returns the ℓ(b) with which m is emulated: its own if it is an emulated model, otherwise any stored
+// profile, so that real models can be tried on absent GPUs.
 func Profile(m *repo.Model) (*profile.Profile, error) {
 	table := m.Table()
 

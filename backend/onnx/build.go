@@ -23,12 +23,12 @@ func (b *Builder) Input(name string, t DataType, dims []Dim) string {
 
 // Output makes value a graph output under the given name.
 func (b *Builder) Output(name, value string, t DataType, dims []Dim) {
-	// A value keeps the name that other nodes read it by, so the output is another one.
+	// Other nodes read the value by its name, so the output needs another value.
 	b.NodeTo("Identity", []string{name}, []string{value})
 	b.graph.Outputs = append(b.graph.Outputs, Value{Name: name, Type: t, Dims: dims})
 }
 
-// Const adds an initialiser and returns its name; an unnamed one gets a fresh name.
+// Const adds an initialiser and returns its name; an unnamed one gets a new name.
 func (b *Builder) Const(t Tensor) string {
 	if t.Name == "" {
 		t.Name = b.freshName("c")
@@ -40,7 +40,7 @@ func (b *Builder) Const(t Tensor) string {
 // Scalar adds a Float scalar.
 func (b *Builder) Scalar(v float32) string { return b.Const(FloatTensor("", []float32{v})) }
 
-// Shape adds a one-dimensional Int64 tensor, as Reshape, Expand and reductions take it.
+// Shape adds a one-dimensional Int64 tensor, the form that Reshape, Expand and reductions take.
 func (b *Builder) Shape(v ...int64) string { return b.Const(IntTensor("", v, int64(len(v)))) }
 
 // Node adds a node with one output and returns that output's name. Attributes come from the
@@ -71,14 +71,14 @@ func (b *Builder) Model(opset int64) (*Model, error) {
 	return &Model{IRVersion: 8, Producer: "downbeat", Opsets: []Opset{{Version: opset}}, Graph: &g}, nil
 }
 
-// Int makes an integer attribute.
+// Int returns an integer attribute.
 func Int(name string, v int64) Attr { return Attr{Name: name, Kind: AttrInt, I: v} }
 
-// Ints makes an integer list attribute.
+// Ints returns an integer list attribute.
 func Ints(name string, v ...int64) Attr { return Attr{Name: name, Kind: AttrInts, Ints: v} }
 
-// FloatAttr makes a float attribute.
+// FloatAttr returns a float attribute.
 func FloatAttr(name string, v float32) Attr { return Attr{Name: name, Kind: AttrFloat, F: v} }
 
-// Text makes a string attribute.
+// Text returns a string attribute.
 func Text(name, v string) Attr { return Attr{Name: name, Kind: AttrString, S: []byte(v)} }

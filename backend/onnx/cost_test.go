@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// FuzzUnmarshalCost: no model file takes more memory to decode and check than its bytes allow.
+// FuzzUnmarshalCost: decoding and checking a model file takes no more memory than its bytes allow.
 func FuzzUnmarshalCost(f *testing.F) {
 	const fixed = 256 << 10
 	f.Add(sample(f).Marshal())

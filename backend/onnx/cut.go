@@ -10,11 +10,11 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// ExitSuffix is what the outputs of early exit k, from 1, have behind their names in a graph that holds a model and its
+// ExitSuffix returns the suffix of the output names of early exit k, from 1, in a graph that holds a model and its
 // exits.
 func ExitSuffix(k int) string { return ".exit" + strconv.Itoa(k) }
 
-// isExitOutput tells whether an output is some exit's.
+// isExitOutput reports whether an output belongs to an exit.
 func isExitOutput(name string) bool {
 	at := strings.LastIndex(name, ".exit")
 	if at < 0 {
@@ -24,30 +24,31 @@ func isExitOutput(name string) bool {
 	return err == nil
 }
 
-// IsExitOutput tells whether an output of a model's file is some exit's: its name says so, and the model's configuration
-// does not name it.
+// IsExitOutput reports whether an output of a model's file belongs to an exit: its name has the suffix, and the
+// model's configuration does not name it.
 func IsExitOutput(m *repo.Model, name string) bool {
 	return isExitOutput(name) && !slices.ContainsFunc(m.Outputs, func(t model.Tensor) bool { return t.Name == name })
 }
 
-// Part is the graph that one model runs, of a file that holds a model and its early exits.
+// Part is the part of a file's graph that one model runs; the file holds a model and its early exits.
 type Part struct {
 	*Model
-	// Whole says that the file holds nothing else.
+	// Whole means that the file holds nothing else.
 	Whole bool
-	// SharedBytes are those of the part's constants that the file's own model reads as well; 0 of that model itself.
+	// SharedBytes are the bytes of the part's constants that the file's main model also reads; 0 for that model
+	// itself.
 	SharedBytes int64
 }
 
-// ReadPart reads what a model of the repository runs of its file: all of it, or where the file has early exits, what leads
-// to the model's own outputs. The outputs of an exit get the names that its configuration has.
+// ReadPart reads the part of a file that a model of the repository runs: all of it, or, if the file has early exits,
+// the nodes that lead to the model's own outputs. An exit's outputs get the names in its configuration.
 func ReadPart(m *repo.Model) (Part, error) {
 	file, err := Read(m.ONNXPath)
 	if err != nil {
 		return Part{}, err
 	}
 
-	// A file without exits is run as it is.
+	// A file without exits runs as it is.
 	exits := slices.ContainsFunc(file.Graph.Outputs, func(v Value) bool { return IsExitOutput(m, v.Name) })
 	if !exits && m.ExitStage == 0 {
 		return Part{Model: file, Whole: true}, nil
@@ -62,7 +63,7 @@ func ReadPart(m *repo.Model) (Part, error) {
 		return Part{}, fmt.Errorf("model %s: exit_stage: %d: %s: %w", m.Name, m.ExitStage, m.ONNXPath, err)
 	}
 
-	// What both read of the file is told by name: a constant has one.
+	// Shared constants are found by name, which is unique.
 	p := Part{Model: exit}
 	for i := range exit.Graph.Initializers {
 		if t := &exit.Graph.Initializers[i]; own.Graph.Initializer(t.Name) != nil {
@@ -72,8 +73,8 @@ func ReadPart(m *repo.Model) (Part, error) {
 	return p, nil
 }
 
-// cutExit returns a model of the nodes that lead to the outputs of exit k, which get their names without the suffix; 0
-// means the outputs that are no exit's.
+// cutExit returns a model of the nodes that lead to the outputs of exit k, whose names lose the suffix; 0 means the
+// outputs of no exit.
 func (m *Model) cutExit(k int) (*Model, error) {
 	suffix := ""
 	if k > 0 {
@@ -99,14 +100,14 @@ func (m *Model) cutExit(k int) (*Model, error) {
 	return &Model{IRVersion: m.IRVersion, Producer: m.Producer, Opsets: m.Opsets, Graph: g}, g.Check()
 }
 
-// keepNeeded takes over the nodes and constants of a graph that outputs need; rename gives those their names in g.
+// keepNeeded copies the nodes and constants of a graph that outputs need; rename maps outputs to their names in g.
 func (g *Graph) keepNeeded(of *Graph, rename map[string]string) {
 	needed := map[string]bool{}
 	for name := range rename {
 		needed[name] = true
 	}
 
-	// Nodes stand in topological order: from the last to the first, all readers of a value come before it.
+	// Nodes are in topological order: from the last to the first, all readers of a value come before it.
 	for i := len(of.Nodes) - 1; i >= 0; i-- {
 		n := of.Nodes[i]
 		if !slices.ContainsFunc(n.Outputs, func(name string) bool { return name != "" && needed[name] }) {
@@ -129,7 +130,7 @@ func (g *Graph) keepNeeded(of *Graph, rename map[string]string) {
 	}
 	slices.Reverse(g.Nodes)
 
-	// Constants keep their order, and with it the graph its text.
+	// Constants keep their order, so that equal parts have equal bytes.
 	for _, t := range of.Initializers {
 		if needed[t.Name] {
 			g.Initializers = append(g.Initializers, t)
@@ -142,7 +143,7 @@ func (g *Graph) keepNeeded(of *Graph, rename map[string]string) {
 	}
 }
 
-// outerNames are the names that graphs within a node read; some may be their own.
+// outerNames returns the names that graphs within a node read; some may be their own.
 func (n *Node) outerNames() (names []string) {
 	for _, a := range n.Attrs {
 		for _, sub := range append([]*Graph{a.G}, a.Graphs...) {

@@ -8,19 +8,19 @@ import (
 	"unsafe"
 )
 
-// Limits on what a file can make us allocate.
+// Limits on the memory that a file can make the decoder allocate.
 const (
-	FileBytesMax = 1<<31 - 1 // protobuf's own
+	FileBytesMax = 1<<31 - 1 // protobuf's own limit
 	partsMax     = 1 << 18   // nodes, attributes, tensors, values, dims and strings of one model
 	nestingMax   = 16        // graphs within attributes
 
-	// Parts may be empty: two bytes of a file that become a tensor of a hundred. So what all of them take is bounded,
-	// in bytes for each byte of the file and besides. Growing slices take about 2.5 times as much.
+	// Parts may be empty: two bytes of a file can become a tensor of a hundred bytes. So the memory of all parts is
+	// bounded, per byte of the file and by a constant. Growing slices take about 2.5 times as much.
 	partsPerByte = 20
 	partsFixed   = 64 << 10
 )
 
-// Read reads a model file. The error names the file and says what is wrong with it.
+// Read reads a model file. An error names the file and the cause.
 func Read(path string) (*Model, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func Read(path string) (*Model, error) {
 	}
 	defer f.Close()
 
-	// The size is known before memory is taken for it.
+	// Check the size before allocating memory for it.
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (d *decoder) decodeOpset(b []byte) (o Opset, err error) {
 }
 
 func (d *decoder) decodeGraph(b []byte) (*Graph, error) {
-	// Graphs hold nodes whose attributes hold graphs: a file of some bytes could nest without end.
+	// Graphs hold nodes whose attributes hold graphs: a small file could nest without end.
 	if d.nesting++; d.nesting > nestingMax {
 		return nil, fmt.Errorf("graphs nest deeper than %d", nestingMax)
 	}
@@ -145,7 +145,7 @@ func (d *decoder) decodeGraph(b []byte) (*Graph, error) {
 
 func (d *decoder) decodeValue(b []byte) (v Value, err error) {
 	err = d.eachField(b, func(w wireField) error {
-		// ValueInfoProto: 1 name, 2 type, of whose kinds 1 is a tensor's.
+		// ValueInfoProto: 1 name, 2 type, whose kind 1 is a tensor.
 		switch w.number {
 		case 1:
 			return d.setText(&v.Name, w)
@@ -187,7 +187,7 @@ func (d *decoder) tensorType(v *Value, b []byte) error {
 				return err
 			}
 
-			// A shape without dims is a scalar's; nil says that the file tells none.
+			// A shape without dims is a scalar's; nil means that the file gives none.
 			v.Dims = []Dim{}
 			return d.eachField(b, func(w wireField) error {
 				if w.number != 1 {
@@ -201,10 +201,10 @@ func (d *decoder) tensorType(v *Value, b []byte) error {
 }
 
 func (d *decoder) decodeDim(b []byte) (Dim, error) {
-	// A dimension without either is one that is not known.
+	// A dimension without either is unknown.
 	v := Dim{Size: -1}
 	err := d.eachField(b, func(w wireField) error {
-		// A dimension has a size (1) or a name (2): of both the later counts, as for any oneof.
+		// A dimension has a size (1) or a name (2): the later one counts, as for any oneof.
 		switch w.number {
 		case 1:
 			v.Name = ""
@@ -216,7 +216,7 @@ func (d *decoder) decodeDim(b []byte) (Dim, error) {
 		return nil
 	})
 
-	// Every negative size means one that is not known.
+	// Every negative size means an unknown one.
 	if v.Size < 0 {
 		v.Size = -1
 	}

@@ -9,14 +9,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// decoder counts down the parts that one model may still have, and what they may take.
+// decoder counts down the remaining parts of one model, and their remaining memory.
 type decoder struct {
 	left    int
 	room    int // bytes
 	nesting int
 }
 
-// wireField is one field as it lies in the file: num holds a varint or fixed value, bytes the rest.
+// wireField is one field of the file: num holds a varint or fixed value, bytes the rest.
 type wireField struct {
 	number protowire.Number
 	kind   protowire.Type
@@ -48,7 +48,7 @@ func (d *decoder) eachField(b []byte, f func(wireField) error) error {
 		case protowire.BytesType:
 			w.bytes, n = protowire.ConsumeBytes(b)
 		default:
-			// ONNX has no groups, but protobuf asks readers to skip them.
+			// ONNX has no groups, but protobuf requires readers to skip them.
 			n = protowire.ConsumeFieldValue(number, kind, b)
 		}
 
@@ -64,20 +64,20 @@ func (d *decoder) eachField(b []byte, f func(wireField) error) error {
 	return nil
 }
 
-// takePart takes the content of a sub-message or string and charges it to the limit.
+// takePart returns the content of a sub-message or string and charges it to the limit.
 func (d *decoder) takePart(w wireField) ([]byte, error) {
 	if w.kind != protowire.BytesType {
 		return nil, fmt.Errorf("field %d: %w", w.number, errKind)
 	}
 
-	// An empty part takes two bytes of a file, and much more of ours.
+	// An empty part takes two bytes of a file, but much more memory.
 	if d.left--; d.left < 0 {
 		return nil, fmt.Errorf("more than %d parts", partsMax)
 	}
 	return w.bytes, nil
 }
 
-// setText, setInt: scalar fields.
+// setText and setInt set scalar fields.
 func (d *decoder) setText(out *string, w wireField) error {
 	b, err := d.takePart(w)
 	*out = string(b)
@@ -98,7 +98,7 @@ func appendInts(out []int64, w wireField) ([]int64, error) {
 	case protowire.VarintType:
 		return append(out, int64(w.num)), nil
 	case protowire.BytesType:
-		// Packed numbers stand one after another, without tags.
+		// Packed numbers follow one another without tags.
 		for b := w.bytes; len(b) > 0; {
 			v, n := protowire.ConsumeVarint(b)
 			if n < 0 {
@@ -140,7 +140,7 @@ func addPart[T any](d *decoder, out *[]T, w wireField, decode func([]byte) (T, e
 	return d.chargeBytes(unsafe.Sizeof(v))
 }
 
-// chargeBytes takes the bytes of one part off the room that is left.
+// chargeBytes subtracts the memory of one part from the remaining room.
 func (d *decoder) chargeBytes(bytes uintptr) error {
 	if d.room -= int(bytes); d.room < 0 {
 		return errors.New("its parts are too many for its bytes: most of them are empty")

@@ -54,7 +54,7 @@ func (d *decoder) decodeAttr(b []byte) (a Attr, err error) {
 		case 4:
 			a.S, err = d.takePart(w)
 		case 5:
-			// A list of one, so that the part is charged as any other.
+			// A list of one, so that the part is charged like any other.
 			var t []Tensor
 			if err = addPart(d, &t, w, d.decodeTensor); err == nil {
 				a.T = &t[0]
@@ -74,7 +74,7 @@ func (d *decoder) decodeAttr(b []byte) (a Attr, err error) {
 		return err
 	})
 
-	// Files from before attributes had a type are told by which value is there.
+	// In files from before attributes had a type, the value that is present determines it.
 	a.Kind = AttrKind(kind)
 	if err == nil && a.Kind == AttrUndefined && a.Ref == "" {
 		a.Kind = a.guessKind()
@@ -113,7 +113,7 @@ func (d *decoder) attrList(a *Attr, w wireField) (err error) {
 	return err
 }
 
-// guessKind serves files older than IR version 3, which left the type out.
+// guessKind determines the type of an attribute in files older than IR version 3, which have none.
 func (a *Attr) guessKind() AttrKind {
 	switch {
 	case a.T != nil:
@@ -132,6 +132,6 @@ func (a *Attr) guessKind() AttrKind {
 		return AttrFloat
 	}
 
-	// An integer of 0 looks as if it were not there.
+	// An integer of 0 looks like an absent one.
 	return AttrInt
 }

@@ -60,7 +60,7 @@ func (d *decoder) decodeTensor(b []byte) (Tensor, error) {
 	return t, err
 }
 
-// settleData brings typed data into Raw and checks O2.
+// settleData converts typed data to Raw and checks O2.
 func (t *Tensor) settleData(data *typed) error {
 	n := t.Len()
 
@@ -80,7 +80,7 @@ func (t *Tensor) settleData(data *typed) error {
 		return nil
 	}
 
-	// A tensor's numbers stand in its raw bytes or in the list of their type; from here on they are raw bytes.
+	// A tensor's numbers are in its raw bytes or in the list of its type; from here on they are raw bytes.
 	t.Strings = nil
 	if len(t.Raw) == 0 {
 		t.Raw = data.layRaw(t.Type)
@@ -92,7 +92,7 @@ func (t *Tensor) settleData(data *typed) error {
 	return nil
 }
 
-// layRaw lays typed data out as raw_data would: TensorProto says which field serves which type.
+// layRaw converts typed data to the layout of raw_data: TensorProto defines which field holds which type.
 func (data *typed) layRaw(t DataType) []byte {
 	switch t {
 	case Float, Complex64:
@@ -105,7 +105,7 @@ func (data *typed) layRaw(t DataType) []byte {
 		return packInts(data.uint64s, 8)
 	case Uint32:
 		return packInts(data.uint64s, 4)
-	case Uint4, Int4, Float4: // two to a byte already
+	case Uint4, Int4, Float4: // already two to a byte
 		return packInts(data.int32s, 1)
 	}
 	return packInts(data.int32s, t.Bytes(1))

@@ -9,7 +9,7 @@ import (
 
 // Marshal encodes m as a ModelProto. Equal models give equal bytes.
 func (m *Model) Marshal() []byte {
-	// What the numbers of fields mean stands where they are read.
+	// The decoder's comments explain the field numbers.
 	var b []byte
 	b = appendInt(b, 1, m.IRVersion)
 	b = appendText(b, 2, m.Producer)
@@ -28,7 +28,7 @@ func appendPart(b []byte, n protowire.Number, part []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), part)
 }
 
-// appendText leaves an empty string out, as protobuf does.
+// appendText omits an empty string, as protobuf does.
 func appendText(b []byte, n protowire.Number, s string) []byte {
 	if s == "" {
 		return b
@@ -78,7 +78,7 @@ func appendValues(b []byte, n protowire.Number, list []Value) []byte {
 func (n *Node) marshal() []byte {
 	var b []byte
 	for _, s := range n.Inputs {
-		b = appendPart(b, 1, []byte(s)) // an empty name stands for an input left out
+		b = appendPart(b, 1, []byte(s)) // an empty name is an omitted input
 	}
 	for _, s := range n.Outputs {
 		b = appendPart(b, 2, []byte(s))
@@ -130,7 +130,7 @@ func (a *Attr) marshal() []byte {
 		}
 	}
 
-	// Readers go by the type, not by which field is there.
+	// Readers use the type, not the field that is present.
 	return appendText(appendInt(b, 20, int64(a.Kind)), 21, a.Ref)
 }
 
@@ -144,7 +144,7 @@ func (t *Tensor) marshal() []byte {
 
 	b = appendText(b, 8, t.Name)
 
-	// Numbers are written to raw_data, whatever field they were read from (O2).
+	// Numbers are written to raw_data, whichever field they were read from (O2).
 	if len(t.Raw) > 0 {
 		b = appendPart(b, 9, t.Raw)
 	}
@@ -163,7 +163,7 @@ func (v *Value) marshal() []byte {
 
 	tensor := appendInt(nil, 1, int64(v.Type))
 
-	// An unknown shape is left out; the shape of a scalar is there, and empty.
+	// An unknown shape is omitted; a scalar's shape is present and empty.
 	if v.Dims != nil {
 		var shape []byte
 		for _, d := range v.Dims {

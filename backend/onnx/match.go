@@ -8,16 +8,15 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// Match says whether the graph has the tensors that the repository's config.pbtxt promises: names,
-// types and shapes, after a batch dimension if the model is batched. Sizes that the graph leaves
-// open fit anything.
+// Match checks that the graph has the tensors of the repository's config.pbtxt: names, types and shapes, after a
+// batch dimension if the model is batched. Sizes that the graph leaves open fit any size.
 func (g *Graph) Match(m *repo.Model) error {
 	feed := g.FeedInputs()
 	if len(feed) != len(m.Inputs) {
 		return fmt.Errorf("config.pbtxt of %s names %d inputs, the graph wants %d: %s", m.Name, len(m.Inputs), len(feed), namesOf(feed))
 	}
 
-	// The configuration gives its own datatypes and shapes; a file is wrong as soon as one differs.
+	// The configuration has its own datatypes and shapes; one difference makes the file invalid.
 	for i, t := range m.Inputs {
 		if err := matchTensor("input", feed, t.Name, t.Datatype, m.GraphInput(i), m.Batched); err != nil {
 			return fmt.Errorf("config.pbtxt of %s: %w", m.Name, err)
@@ -42,12 +41,12 @@ func matchTensor(what string, list []Value, name string, datatype model.Datatype
 			return fmt.Errorf("%s %q: data_type %s: the graph has %v", what, name, datatype, v.Type)
 		}
 
-		// A graph that says nothing of its shape fits any.
+		// A graph without a shape fits any.
 		if v.Dims == nil {
 			return nil
 		}
 
-		// The configuration leaves the batch dimension out; in the graph it must be open.
+		// The configuration omits the batch dimension; in the graph it must be open.
 		dims := v.Dims
 		if batched {
 			if len(dims) == 0 || dims[0].Size >= 0 {

@@ -30,7 +30,7 @@ type Opset struct {
 	Version int64
 }
 
-// Opset returns the version of ONNX's own operator set, 0 if the model imports none.
+// Opset returns the version of ONNX's own operator set; 0 if the model imports none.
 func (m *Model) Opset() int64 {
 	for _, o := range m.Opsets {
 		if o.Domain == "" || o.Domain == "ai.onnx" {
@@ -50,7 +50,7 @@ type Graph struct {
 	Values       []Value // shapes and types of inner values, if the exporter wrote them
 }
 
-// Initializer returns the constant of that name, nil if there is none.
+// Initializer returns the constant with a name; nil if there is none.
 func (g *Graph) Initializer(name string) *Tensor {
 	for i := range g.Initializers {
 		if g.Initializers[i].Name == name {
@@ -60,7 +60,7 @@ func (g *Graph) Initializer(name string) *Tensor {
 	return nil
 }
 
-// FeedInputs returns the inputs that a caller must feed: those that no initialiser fills.
+// FeedInputs returns the inputs that a caller must feed: those without an initialiser.
 func (g *Graph) FeedInputs() []Value {
 	var in []Value
 	for _, v := range g.Inputs {
@@ -71,7 +71,7 @@ func (g *Graph) FeedInputs() []Value {
 	return in
 }
 
-// Node is one operator call. An empty input or output name is an optional one left out.
+// Node is one operator call. An empty input or output name means an omitted optional one.
 type Node struct {
 	Name    string
 	Op      string // op_type
@@ -81,7 +81,7 @@ type Node struct {
 	Attrs   []Attr
 }
 
-// Attr returns the attribute of that name, nil if the node has none.
+// Attr returns the attribute with a name; nil if the node has none.
 func (n *Node) Attr(name string) *Attr {
 	for i := range n.Attrs {
 		if n.Attrs[i].Name == name {
@@ -91,7 +91,7 @@ func (n *Node) Attr(name string) *Attr {
 	return nil
 }
 
-// Int returns an integer attribute, or def where the node has none of that name.
+// Int returns an integer attribute, or def if the node has none with that name.
 func (n *Node) Int(name string, def int64) int64 {
 	if a := n.Attr(name); a != nil && a.Kind == AttrInt {
 		return a.I
@@ -99,7 +99,7 @@ func (n *Node) Int(name string, def int64) int64 {
 	return def
 }
 
-// Float returns a float attribute, or def where the node has none of that name.
+// Float returns a float attribute, or def if the node has none with that name.
 func (n *Node) Float(name string, def float32) float32 {
 	if a := n.Attr(name); a != nil && a.Kind == AttrFloat {
 		return a.F
@@ -107,7 +107,7 @@ func (n *Node) Float(name string, def float32) float32 {
 	return def
 }
 
-// Ints returns an integer list attribute, or def where the node has none of that name.
+// Ints returns an integer list attribute, or def if the node has none with that name.
 func (n *Node) Ints(name string, def []int64) []int64 {
 	if a := n.Attr(name); a != nil && a.Kind == AttrInts {
 		return a.Ints
@@ -115,7 +115,7 @@ func (n *Node) Ints(name string, def []int64) []int64 {
 	return def
 }
 
-// Text returns a string attribute, or def where the node has none of that name.
+// Text returns a string attribute, or def if the node has none with that name.
 func (n *Node) Text(name, def string) string {
 	if a := n.Attr(name); a != nil && a.Kind == AttrString {
 		return string(a.S)
@@ -126,7 +126,7 @@ func (n *Node) Text(name, def string) string {
 // AttrKind is ONNX's AttributeType.
 type AttrKind int32
 
-// The kinds of attribute; the field of Attr that each one uses is named after it.
+// The kinds of attributes; the field of Attr that a kind uses has the same name.
 const (
 	AttrUndefined     AttrKind = 0
 	AttrFloat         AttrKind = 1
@@ -159,23 +159,23 @@ type Attr struct {
 	Strings [][]byte
 	Tensors []Tensor
 	Graphs  []*Graph
-	Ref     string // within a function: the function's attribute to take; else ""
+	Ref     string // within a function: the function's attribute to use; else ""
 }
 
-// Value names an input, an output or an inner value and tells its type.
+// Value is the name and type of an input, an output or an inner value.
 type Value struct {
 	Name string
-	Type DataType // Undefined where it is no tensor or not told
-	Dims []Dim    // nil where not told; empty for a scalar
+	Type DataType // Undefined if it is not a tensor or not given
+	Dims []Dim    // nil if not given; empty for a scalar
 }
 
-// Dim is one dimension: a size, or a name such as "batch" for one only known when run (Size −1).
+// Dim is one dimension: a size, or a name such as "batch" for a size known only at run time (Size −1).
 type Dim struct {
 	Size int64
 	Name string
 }
 
-// Fixed makes dims of known sizes.
+// Fixed returns dims of known sizes.
 func Fixed(sizes ...int64) []Dim {
 	d := make([]Dim, len(sizes))
 	for i, s := range sizes {
@@ -184,12 +184,12 @@ func Fixed(sizes ...int64) []Dim {
 	return d
 }
 
-// Batched makes dims with a leading one named "batch".
+// Batched returns dims with a leading one named "batch".
 func Batched(sizes ...int64) []Dim {
 	return append([]Dim{{Size: -1, Name: "batch"}}, Fixed(sizes...)...)
 }
 
-// Check says whether g is well formed: every name is defined once and before its use, outputs exist.
+// Check reports whether g is well formed: every name is defined once and before its use, and outputs exist.
 func (g *Graph) Check() error { return g.checkNames(nil) }
 
 func (g *Graph) checkNames(outer map[string]bool) error {
@@ -206,7 +206,7 @@ func (g *Graph) checkNames(outer map[string]bool) error {
 		known[t.Name] = true
 	}
 
-	// A name may hide one of a graph around this one, but no graph makes a name twice.
+	// A name may hide one of an enclosing graph, but no graph defines a name twice.
 	made := map[string]bool{}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]

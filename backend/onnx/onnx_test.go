@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// sample has every kind of attribute and value.
+// sample returns a model with every kind of attribute and value.
 func sample(t testing.TB) *Model {
 	t.Helper()
 	b := NewBuilder("g")
@@ -68,7 +68,7 @@ func TestMarshalAndBack(t *testing.T) {
 	}
 }
 
-// modelWith wraps one TensorProto in the smallest model.
+// modelWith returns the smallest model that holds one TensorProto.
 func modelWith(tensor []byte) []byte {
 	g := appendPart(nil, 5, tensor)
 	return appendPart(appendPart(nil, 7, g), 8, appendInt(nil, 2, 17))

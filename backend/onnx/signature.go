@@ -16,7 +16,7 @@ func Signature(path string) (repo.Graph, error) {
 		}
 	}
 	for _, v := range m.Graph.Outputs {
-		if isExitOutput(v.Name) { // another model's, which has a configuration
+		if isExitOutput(v.Name) { // belongs to an exit, which has its own configuration
 			continue
 		}
 		g.Outputs = append(g.Outputs, signatureOf(v))

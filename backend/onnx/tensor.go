@@ -41,7 +41,8 @@ const (
 	typeLast            = Float4
 )
 
-// datatypes holds the Open Inference Protocol's datatype of each type; empty: it has none. Names and sizes are core/model's.
+// datatypes maps each type to the Open Inference Protocol's datatype; empty: none. core/model defines names and
+// sizes.
 var datatypes = [...]model.Datatype{Float: model.FP32, Uint8: model.Uint8, Int8: model.Int8, Uint16: model.Uint16, Int16: model.Int16,
 	Int32: model.Int32, Int64: model.Int64, String: model.Bytes, Bool: model.Bool, Float16: model.FP16, Double: model.FP64,
 	Uint32: model.Uint32, Uint64: model.Uint64, BFloat16: model.BF16}
@@ -56,7 +57,7 @@ var foreign = map[DataType]struct {
 	Uint4: {"uint4", 4}, Int4: {"int4", 4}, Float4: {"float4e2m1", 4},
 }
 
-// String returns the Open Inference Protocol's name (FP32, UINT8, …), and our own where it has none.
+// String returns the Open Inference Protocol's name (FP32, UINT8, …), or this package's own if there is none.
 func (t DataType) String() string {
 	if d := t.Datatype(); d != "" {
 		return string(d)
@@ -67,16 +68,16 @@ func (t DataType) String() string {
 	return fmt.Sprintf("type %d", int32(t))
 }
 
-// TypeOf returns ONNX's number of a datatype, Undefined if it has none.
+// TypeOf returns ONNX's number of a datatype; Undefined if it has none.
 func TypeOf(t model.Datatype) DataType {
-	// What is no datatype is found at the types that have none.
+	// An empty t would match the types without a datatype.
 	if i := slices.Index(datatypes[:], t); i > 0 && t != "" {
 		return DataType(i)
 	}
 	return Undefined
 }
 
-// Datatype returns the Open Inference Protocol's datatype, empty if it has none.
+// Datatype returns the Open Inference Protocol's datatype; empty if there is none.
 func (t DataType) Datatype() model.Datatype {
 	if t >= 0 && int(t) < len(datatypes) {
 		return datatypes[t]
@@ -84,9 +85,9 @@ func (t DataType) Datatype() model.Datatype {
 	return ""
 }
 
-// Bytes returns how many bytes n packed elements take; 0 for strings and unknown types.
+// Bytes returns the bytes of n packed elements; 0 for strings and unknown types.
 func (t DataType) Bytes(n int64) int64 {
-	// Two elements of four bits share a byte, of which the last may be half used.
+	// Two elements of four bits share a byte; the last one may be half used.
 	return n*int64(t.Datatype().Size()) + (n*foreign[t].bits+7)/8
 }
 
@@ -97,13 +98,13 @@ type Tensor struct {
 	Dims     []int64  // empty for a scalar
 	Raw      []byte   // little-endian, row-major; nil for String and External
 	Strings  [][]byte // of a String tensor
-	External bool     // the data lies in another file, which this package does not read
+	External bool     // the data is in another file, which this package does not read
 }
 
-// elementsMax bounds a tensor to what 2 GiB of protobuf can hold, so that sizes cannot overflow.
+// elementsMax bounds a tensor to the size that 2 GiB of protobuf can hold, so that sizes cannot overflow.
 const elementsMax = 1 << 32
 
-// Len returns the number of elements, −1 where dims are negative or their product is beyond reason.
+// Len returns the number of elements; −1 if dims are negative or their product is too large.
 func (t *Tensor) Len() int64 {
 	n := int64(1)
 	for _, d := range t.Dims {
@@ -111,7 +112,7 @@ func (t *Tensor) Len() int64 {
 			return -1
 		}
 
-		// Divided, since a product of two sizes may not fit 64 bits.
+		// Divide, because the product of two sizes may exceed 64 bits.
 		if d > 0 && n > elementsMax/d {
 			return -1
 		}
@@ -120,7 +121,7 @@ func (t *Tensor) Len() int64 {
 	return n
 }
 
-// Floats returns the elements of a Float tensor, copied.
+// Floats returns a copy of the elements of a Float tensor.
 func (t *Tensor) Floats() ([]float32, error) {
 	if err := t.wantType(Float); err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func (t *Tensor) wantType(typ DataType) error {
 	return nil
 }
 
-// FloatTensor makes a Float tensor; len(data) must be the product of dims.
+// FloatTensor returns a Float tensor; len(data) must be the product of dims.
 func FloatTensor(name string, data []float32, dims ...int64) Tensor {
 	raw := make([]byte, 0, 4*len(data))
 	for _, f := range data {
@@ -152,7 +153,7 @@ func FloatTensor(name string, data []float32, dims ...int64) Tensor {
 	return mustFit(Tensor{Name: name, Type: Float, Dims: dims, Raw: raw})
 }
 
-// IntTensor makes an Int64 tensor; len(data) must be the product of dims.
+// IntTensor returns an Int64 tensor; len(data) must be the product of dims.
 func IntTensor(name string, data []int64, dims ...int64) Tensor {
 	raw := make([]byte, 0, 8*len(data))
 	for _, n := range data {

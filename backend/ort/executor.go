@@ -28,14 +28,14 @@ type Executor struct {
 type loaded struct {
 	session *session
 	slots   map[*device.Slot]*bound
-	packed  *packed      // nil: every tensor has a fixed size and is bound where it lies in the slots
-	running sync.RWMutex // read-held by a batch; whoever frees the session takes it
+	packed  *packed      // nil: every tensor has a fixed size and is bound in place in the slots
+	running sync.RWMutex // read-held by a batch; write-held to free the session
 }
 
-// bound is a session's bindings to the memory of one slot, or to a packed model's own.
+// bound is a session's bindings to the memory of one slot, or to a packed model's own memory.
 type bound struct {
 	rows   []*onnx.IoBinding // by rows−1
-	values []onnx.Value      // what the bindings refer to
+	values []onnx.Value      // the tensors of the bindings
 }
 
 // Capabilities says that batches run one at a time on the processor.
@@ -43,7 +43,7 @@ func (e *Executor) Capabilities() device.Capabilities {
 	return device.Capabilities{Passes: 1, OnHost: true}
 }
 
-// Memory is nothing that the runtime could tell.
+// Memory returns nothing, because the runtime reports no memory.
 func (e *Executor) Memory() device.Memory { return device.Memory{} }
 
 // AddSlot binds every loaded model to s.
@@ -64,7 +64,7 @@ func (e *Executor) AddSlot(s *device.Slot) error {
 		}
 	}
 
-	// After an error, too: dropSlot then frees what was bound so far.
+	// Append also after an error: dropSlot then frees the bindings made so far.
 	e.slots = append(e.slots, s)
 	if err != nil {
 		return errors.Join(err, e.dropSlot(s))
@@ -95,7 +95,8 @@ func (e *Executor) dropSlot(s *device.Slot) error {
 	return errors.Join(errs...)
 }
 
-// Load opens m's session, if no executor of the runtime has, and binds it to every slot at every batch size.
+// Load opens m's session, unless an executor of the runtime already has, and binds it to every slot at every batch
+// size.
 func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	e.mu.RLock()
 	known := e.models[m] != nil
@@ -120,7 +121,7 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	return device.Footprint{Static: l.session.held, Warm: !e.runtime.warmsFirst(l.session)}, nil
 }
 
-// Update opens another session for m and lets the batches that come have it; those under way end with the old one.
+// Update opens another session for m, which later batches use; those under way end with the old one.
 func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 	e.mu.RLock()
 	old := e.models[m]
@@ -137,7 +138,7 @@ func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
 
-	// Batches find the new session from here on; the old one is freed when the last of its own has ended.
+	// Batches use the new session from here on; the old one is freed when its last batch has ended.
 	e.mu.Lock()
 	e.models[m] = l
 	e.mu.Unlock()
@@ -169,7 +170,7 @@ func (e *Executor) openSession(m *device.Model, source *repo.Model) (*loaded, er
 
 	l := &loaded{session: opened, slots: map[*device.Slot]*bound{}}
 
-	// A packed model runs on tensors of its own, which are bound once and not to slots.
+	// A packed model runs on its own tensors, which are bound once and not to slots.
 	if m.Varies {
 		l.packed, err = l.bindPacked(m)
 	}
@@ -183,7 +184,8 @@ func (e *Executor) openSession(m *device.Model, source *repo.Model) (*loaded, er
 	return l, nil
 }
 
-// addSlot binds the session to the first n rows of every tensor of s, for each n. What a packed model runs on is its own.
+// addSlot binds the session to the first n rows of every tensor of s, for each n. A packed model needs no binding to
+// s.
 func (l *loaded) addSlot(m *device.Model, s *device.Slot) error {
 	if err := s.Fits(m); err != nil || m.Varies {
 		return err
@@ -206,7 +208,7 @@ func (l *loaded) bindRows(to *bound, m *device.Model, s *device.Slot, n int) err
 	}
 	to.rows = append(to.rows, b)
 
-	// The first n rows of a tensor lie side by side in the slot.
+	// The first n rows of a tensor are contiguous in the slot.
 	for k := range m.Inputs {
 		if err := to.bindTensor(l.session.strings, b.BindInput, m, &m.Inputs[k], s.Input(m, k, n), n); err != nil {
 			return fmt.Errorf("bind input %q: %w", m.Inputs[k].Name, err)
@@ -236,7 +238,7 @@ func (to *bound) bindTensor(api *ortstring.API, bind func(string, onnx.Value) er
 	return bind(t.Name, v)
 }
 
-// freeBindings ends the bindings, before what they refer to. A nil bound has none.
+// freeBindings frees the bindings, then their values. A nil bound has none.
 func (to *bound) freeBindings() error {
 	if to == nil {
 		return nil
@@ -252,7 +254,7 @@ func (to *bound) freeBindings() error {
 	return errors.Join(errs...)
 }
 
-// Submit has nothing to do: Wait runs the batch, on its caller's thread.
+// Submit does nothing: Wait runs the batch, on its caller's thread.
 func (e *Executor) Submit(device.Batch) error { return nil }
 
 // Wait runs b.
@@ -264,7 +266,7 @@ func (e *Executor) Wait(b device.Batch) error {
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
 
-	// Held before mu is let go: whoever replaces the session now waits for this batch.
+	// Lock before mu is released: a replacement of the session now waits for this batch.
 	l.running.RLock()
 	defer l.running.RUnlock()
 	to := l.slots[b.Slot]
@@ -282,7 +284,7 @@ func (e *Executor) Wait(b device.Batch) error {
 	return nil
 }
 
-// freeLoaded ends what no batch can find any more, once the last has ended.
+// freeLoaded frees a session that no batch can find any more, once its last batch has ended.
 func (e *Executor) freeLoaded(l *loaded) error {
 	l.running.Lock()
 	defer l.running.Unlock()
@@ -295,7 +297,7 @@ func (e *Executor) freeLoaded(l *loaded) error {
 	}
 	errs = append(errs, e.runtime.releaseSession(l.session))
 
-	// The session lay in C's heap, which keeps freed pages by itself.
+	// The session was in C's heap, which keeps freed pages.
 	heap.Trim()
 	return errors.Join(errs...)
 }

@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// structure is a file of y = 8x with exits that answer y = 2x and y = 4x.
+// structure returns the models of a file of y = 8x with exits that answer y = 2x and y = 4x.
 func structure(t *testing.T) (whole *device.Model, exits []*device.Model) {
 	t.Helper()
 	tensor := func(name string) model.Tensor {
@@ -42,7 +42,8 @@ func structure(t *testing.T) (whole *device.Model, exits []*device.Model) {
 	return layout(t, m), exits
 }
 
-// TestExitsRunTheBeginningOfAFile: a model and its exits run from one file, each what leads to its own output and no more.
+// TestExitsRunTheBeginningOfAFile: a model and its exits run from one file, each only the nodes that lead to its own
+// output.
 func TestExitsRunTheBeginningOfAFile(t *testing.T) {
 	e := openRuntime(t).Executor()
 	defer e.Close()
@@ -92,7 +93,7 @@ func TestAnExitThatTheFileHasNotIsRefused(t *testing.T) {
 	}
 }
 
-// TestExitsInTheTree: the exits of the committed models answer on a street's crop as their parts of the file say.
+// TestExitsInTheTree: the exits of the committed models answer a street's crop like their parts of the file.
 func TestExitsInTheTree(t *testing.T) {
 	e := openRuntime(t).Executor()
 	defer e.Close()

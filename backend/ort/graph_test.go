@@ -18,7 +18,7 @@ var onnxTypes = map[string]onnx.DataType{
 	"FP32": onnx.Float, "FP16": onnx.Float16, "INT32": onnx.Int32, "INT64": onnx.Int64, "UINT8": onnx.Uint8, "BOOL": onnx.Bool,
 }
 
-// writeModel stores a graph and returns a model of the repository that points to it.
+// writeModel stores a graph and returns a repository model that points to it.
 func writeModel(t testing.TB, name string, batchMax int, g *onnx.Builder, in, out []model.Tensor) *repo.Model {
 	t.Helper()
 	m, err := g.Model(13)
@@ -66,7 +66,7 @@ func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
 	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
-// identity copies one input of every datatype to an output.
+// identity returns a model that copies one input of every datatype to an output.
 func identity(t testing.TB, batchMax int) *repo.Model {
 	g := onnx.NewBuilder("identity")
 	var in, out []model.Tensor
@@ -80,7 +80,7 @@ func identity(t testing.TB, batchMax int) *repo.Model {
 	return writeModel(t, "identity", batchMax, g, in, out)
 }
 
-// twice is y = x + x on FP32 rows of 4, with the graph's tensors named x and y.
+// twice returns y = x + x on FP32 rows of 4, with the graph's tensors named x and y.
 func twice(t testing.TB, batchMax int, dims []onnx.Dim) *repo.Model {
 	g := onnx.NewBuilder("twice")
 	x := g.Input("x", onnx.Float, dims)
@@ -88,7 +88,7 @@ func twice(t testing.TB, batchMax int, dims []onnx.Dim) *repo.Model {
 	return writeModel(t, "twice", batchMax, g, []model.Tensor{tensor("x", "FP32", 4)}, []model.Tensor{tensor("y", "FP32", 4)})
 }
 
-// times is y = x·w on FP32 rows of 4, with weights that multiply by factor.
+// times returns y = x·w on FP32 rows of 4, with weights that multiply by factor.
 func times(t testing.TB, batchMax int, factor float32) *repo.Model {
 	g := onnx.NewBuilder("times")
 	w := make([]float32, 16)

@@ -14,7 +14,8 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// manyWeights is a model of many small weights, 32 MiB in all: what C's allocator keeps when they are freed.
+// manyWeights returns a model of many small weights, 32 MiB in all, whose memory C's allocator keeps when they are
+// freed.
 func manyWeights(t *testing.T) *repo.Model {
 	const width, depth = 256, 128
 	g := onnx.NewBuilder("deep")
@@ -31,8 +32,8 @@ func manyWeights(t *testing.T) *repo.Model {
 	return writeModel(t, "deep", 4, g, []model.Tensor{tensor("x", "FP32", width)}, []model.Tensor{tensor("y", "FP32", width)})
 }
 
-// TestUnloadReturnsMemory wants the process to hold, once a model is unloaded, what it held before: all but a quarter
-// of what the model took.
+// TestUnloadReturnsMemory: after a model is unloaded, the process holds as much memory as before, except at most a
+// quarter of the model's.
 func TestUnloadReturnsMemory(t *testing.T) {
 	r := openRuntime(t)
 	e := r.Executor()

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// openRuntime skips where ONNX Runtime is not installed, unless ORT_LIB says that it is.
+// openRuntime skips the test if ONNX Runtime is not installed, unless ORT_LIB is set.
 func openRuntime(t testing.TB) *Runtime {
 	t.Helper()
 	library := os.Getenv("ORT_LIB")
@@ -138,7 +138,7 @@ func TestModelWithoutBatchDimension(t *testing.T) {
 	}
 }
 
-// TestBadModels wants each refused with words that say what is wrong, and the executor still usable.
+// TestBadModels: each is refused with an error that says what is wrong, and the executor stays usable.
 func TestBadModels(t *testing.T) {
 	r := openRuntime(t)
 	garbage := twice(t, 4, onnx.Batched(4))
@@ -189,13 +189,13 @@ func TestBadModels(t *testing.T) {
 }
 
 func TestOpenWithoutLibrary(t *testing.T) {
-	openRuntime(t) // another library is refused by name once one is loaded
+	openRuntime(t) // once one library is loaded, another is refused by name
 	if _, err := Open("/nowhere/libonnxruntime.so.1"); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
 		t.Errorf("error %v, want one that names the path", err)
 	}
 }
 
-// TestParallel runs two executors of one session on two threads; the race detector watches.
+// TestParallel runs two executors of one session on two threads, for the race detector.
 func TestParallel(t *testing.T) {
 	r := openRuntime(t)
 	m := layout(t, twice(t, 8, onnx.Batched(4)))

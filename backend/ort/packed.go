@@ -15,23 +15,23 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// packed runs a model with BYTES tensors: rows are unpacked into tensors of its own, and packed again.
+// packed runs a model with BYTES tensors: rows are unpacked into its own tensors, and packed again.
 type packed struct {
 	bound          // to the tensors below
-	memory  []byte // of the tensors of a fixed size: mapped, since C keeps pointers to it
+	memory  []byte // of the tensors of a fixed size: mapped, because C keeps pointers to it
 	in, out []part
-	bad     []bool     // rows of the batch at work that have no output
-	ran     [][]string // of the batch at work, by output
+	bad     []bool     // rows of the current batch that have no output
+	ran     [][]string // of the current batch, by output
 }
 
 // part is one tensor of a packed model.
 type part struct {
 	*device.Tensor
-	elements int                  // of a row
-	rows     []byte               // in packed.memory, of a tensor of a fixed size
-	texts    []*onnx.StringTensor // of a BYTES tensor, [rows-1]
+	elements int                  // per row
+	rows     []byte               // for a tensor of a fixed size: its part of packed.memory
+	texts    []*onnx.StringTensor // for a BYTES tensor, [rows-1]
 
-	// Of an input of the batch at work: the elements' bytes one after another, and how many each has.
+	// For an input of the current batch: the concatenated bytes of the elements, and the length of each.
 	data    []byte
 	lengths []uint32
 }
@@ -102,7 +102,7 @@ func (l *loaded) bindPart(p *packed, bind func(string, onnx.Value) error, m *dev
 		return p.bindTensor(l.session.strings, bind, m, x.Tensor, x.rows[:n*x.Bytes], n)
 	}
 
-	// ONNX Runtime owns the memory of strings: none of ours can be bound (O3).
+	// ONNX Runtime owns the memory of strings, so Go memory cannot be bound (O3).
 	var shape onnx.Shape
 	if m.Batched {
 		shape = append(shape, int64(n))
@@ -117,13 +117,13 @@ func (l *loaded) bindPart(p *packed, bind func(string, onnx.Value) error, m *dev
 	return bind(x.Name, t)
 }
 
-// freePacked ends the bindings and unmaps the memory that they refer to.
+// freePacked frees the bindings and unmaps their memory.
 func (p *packed) freePacked() error {
 	return errors.Join(p.bound.freeBindings(), syscall.Munmap(p.memory))
 }
 
-// executePacked runs b. Rows that make no sense are run as empty elements and marked. A batch that fails is run again row
-// by row, since the text of one request, no number where one must be, say, must not fail the others'.
+// executePacked runs b. Invalid rows run as empty elements and are marked. A batch that fails runs again row by row,
+// because one request's text, such as one that is not a number where the model needs one, must not fail the others.
 func (l *loaded) executePacked(b device.Batch) error {
 	p := l.packed
 	p.startBatch()
@@ -145,8 +145,8 @@ func (l *loaded) executePacked(b device.Batch) error {
 	return nil
 }
 
-// executeApart runs the rows of a batch one by one, and marks those that fail; why is what failed the batch. If all fail
-// it is the model that does.
+// executeApart runs the rows of a batch one by one, and marks those that fail; why is the error of the whole batch.
+// If all fail, the model fails.
 func (l *loaded) executeApart(b device.Batch, why error) error {
 	p := l.packed
 	ran := false
@@ -167,14 +167,15 @@ func (l *loaded) executeApart(b device.Batch, why error) error {
 	return nil
 }
 
-// startBatch forgets the elements of the batch before.
+// startBatch clears the elements of the previous batch.
 func (p *packed) startBatch() {
 	for i := range p.in {
 		p.in[i].data, p.in[i].lengths = p.in[i].data[:0], p.in[i].lengths[:0]
 	}
 }
 
-// unpackRow brings row of the slot to row at of the tensors, empty if it makes no sense, and tells whether it does.
+// unpackRow copies row of the slot to row at of the tensors, as empty elements if it is invalid, and returns whether
+// it is valid.
 func (p *packed) unpackRow(b device.Batch, row, at int) bool {
 	payload, ok := device.Packed(b.Slot.InputRow(b.Model, 0, row))
 	if ok && p.readRow(payload, at) {
@@ -185,7 +186,7 @@ func (p *packed) unpackRow(b device.Batch, row, at int) bool {
 	return false
 }
 
-// packRow brings row at of the tensors to row of the slot, or marks it.
+// packRow copies row at of the tensors to row of the slot, or marks it.
 func (p *packed) packRow(b device.Batch, row, at int) {
 	out := b.Slot.OutputRow(b.Model, 0, row)
 	if p.bad[at] || !p.writeRow(out, at) {
@@ -193,11 +194,11 @@ func (p *packed) packRow(b device.Batch, row, at int) {
 	}
 }
 
-// runPacked runs the n rows that lie in the tensors of a fixed size and in next.
+// runPacked runs the n rows that are in the tensors of a fixed size and in next.
 func (l *loaded) runPacked(n int) error {
 	p := l.packed
 
-	// Strings belong to ONNX Runtime: they are copied in before a run and out behind it (O3).
+	// ONNX Runtime owns strings: copy them in before a run and out after it (O3).
 	for i := range p.in {
 		if x := &p.in[i]; x.Datatype == model.Bytes {
 			if err := l.session.strings.Fill(tensorPointer(x.texts[n-1]), x.data, x.lengths); err != nil {
@@ -222,12 +223,12 @@ func (l *loaded) runPacked(n int) error {
 	return nil
 }
 
-// tensorPointer is the OrtValue of a tensor: the one field of what the binding calls its internals.
+// tensorPointer returns the OrtValue of a tensor: the single field of the binding's internals.
 func tensorPointer(t *onnx.StringTensor) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(t.GetInternals()))
 }
 
-// readRow brings a payload to the row of every input. False: it makes no sense.
+// readRow copies a payload to the row of every input. False: the payload is invalid.
 func (p *packed) readRow(payload []byte, row int) bool {
 	for i := range p.in {
 		x := &p.in[i]
@@ -240,7 +241,7 @@ func (p *packed) readRow(payload []byte, row int) bool {
 			continue
 		}
 
-		// A text's length is believed only as far as there are bytes for it.
+		// A text's length is accepted only if that many bytes are left.
 		for range x.elements {
 			if len(payload) < 4 || uint64(binary.LittleEndian.Uint32(payload)) > uint64(len(payload)-4) {
 				return false
@@ -253,7 +254,7 @@ func (p *packed) readRow(payload []byte, row int) bool {
 	return len(payload) == 0
 }
 
-// blankRow makes every input's row empty, whatever unpack has left of it.
+// blankRow makes every input's row empty, including parts that readRow has already written.
 func (p *packed) blankRow(row int) {
 	for i := range p.in {
 		x := &p.in[i]
@@ -262,7 +263,7 @@ func (p *packed) blankRow(row int) {
 			continue
 		}
 
-		// Texts of the rows before stay; what is left of this one goes.
+		// Keep the texts of earlier rows; remove those of this one.
 		for len(x.lengths) > row*x.elements {
 			last := len(x.lengths) - 1
 			x.data = x.data[:len(x.data)-int(x.lengths[last])]
@@ -272,9 +273,9 @@ func (p *packed) blankRow(row int) {
 	}
 }
 
-// writeRow brings the row of every output to a payload. False: there is no room for it.
+// writeRow copies the row of every output to a payload. False: there is no room for it.
 func (p *packed) writeRow(out []byte, row int) bool {
-	// A row is written whole or not at all, so its size comes first.
+	// A row is written entirely or not at all, so compute its size first.
 	size := 0
 	for i := range p.out {
 		x := &p.out[i]
@@ -300,7 +301,7 @@ func (p *packed) writeRow(out []byte, row int) bool {
 	return true
 }
 
-// rowTexts are the elements of a row of output i; none of a tensor of a fixed size.
+// rowTexts returns the elements of a row of output i; none for a tensor of a fixed size.
 func (p *packed) rowTexts(i, row int) []string {
 	if p.out[i].Datatype != model.Bytes {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// words takes two words and three numbers. It gives the words twice over, each word's place in a
-// list, and the numbers as they came.
+// words returns a model that takes two words and three numbers. It returns each word doubled, each word's place in a
+// list, and the numbers unchanged.
 func words(t testing.TB, batchMax int) *device.Model {
 	g := onnx.NewBuilder("words")
 	text := g.Input("text", onnx.String, onnx.Batched(2))
@@ -82,7 +82,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestBytesToNumbers is how text is classified: a word's place in a list.
+// TestBytesToNumbers shows how text is classified: by a word's place in a list.
 func TestBytesToNumbers(t *testing.T) {
 	g := onnx.NewBuilder("label")
 	text := g.Input("text", onnx.String, onnx.Batched(1))
@@ -114,7 +114,7 @@ func TestBytesToNumbers(t *testing.T) {
 	}
 }
 
-// numbers is a model whose texts must be numbers.
+// numbers returns a model whose texts must be numbers.
 func numbers(t testing.TB, batchMax int) *repo.Model {
 	g := onnx.NewBuilder("numbers")
 	text := g.Input("text", onnx.String, onnx.Batched(2))
@@ -122,8 +122,8 @@ func numbers(t testing.TB, batchMax int) *repo.Model {
 	return writeModel(t, "numbers", batchMax, g, []model.Tensor{tensor("text", "BYTES", 2)}, []model.Tensor{tensor("number", "FP32", 2)})
 }
 
-// TestTextsThatMustBeNumbers: a model of them is warmed up without being told how, and a text that is none fails its own
-// row alone.
+// TestTextsThatMustBeNumbers: such a model warms up without samples, and a text that is not a number fails only its
+// own row.
 func TestTextsThatMustBeNumbers(t *testing.T) {
 	m := layout(t, numbers(t, 4))
 	e := openRuntime(t).Executor()
@@ -156,7 +156,7 @@ func TestTextsThatMustBeNumbers(t *testing.T) {
 		}
 	}
 
-	// One row alone, or all of a batch, fail as a batch.
+	// A single row, or all rows of a batch, fail as a batch.
 	for i := range 2 {
 		if err := m.WriteRow(slots[0], i, []byte(payload("", "x", "y"))); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestTextsThatMustBeNumbers(t *testing.T) {
 	}
 }
 
-// TestWarmUpSamples: what the repository gives is what runs, and a sample that fails leaves the model loaded.
+// TestWarmUpSamples: the repository's samples run, and a sample that fails leaves the model loaded.
 func TestWarmUpSamples(t *testing.T) {
 	r := numbers(t, 4)
 	for text, want := range map[string]string{"7": "", "seven": "running Cast node"} {

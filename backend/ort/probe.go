@@ -15,11 +15,11 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// ProbeOutputs runs a model's file once on one row of its inputs, which must be of fixed shapes, and returns its outputs
-// with the shapes that the graph gives them for these inputs, without the batch dimension. The row is zeros, and "0" in texts. It
-// takes as long as opening the file and one run.
+// ProbeOutputs runs a model's file once on one row of its inputs, which must have fixed shapes, and returns its
+// outputs with the shapes that the graph gives them for these inputs, without the batch dimension. The row is zeros,
+// and "0" in texts. It takes the time to open the file and run it once.
 func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error) {
-	// Shapes do not change with how far a graph is optimised, and opening it is quicker without.
+	// Optimization does not change shapes, and opening is faster without it.
 	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
 	if err != nil {
 		return nil, fmt.Errorf("set session options: %w", err)
@@ -67,8 +67,8 @@ func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error
 	return outputs, nil
 }
 
-// dropNone clears results that the binding could not make. For such a result it returns a nil pointer in an interface that is not
-// nil, and freeing it would be a fault.
+// dropNone clears results that the binding could not make. For such a result it returns a nil pointer in a non-nil
+// interface, and freeing that would crash.
 func dropNone(results []onnx.Value) {
 	for k, v := range results {
 		if v != nil && reflect.ValueOf(v).IsNil() {
@@ -84,7 +84,7 @@ func tensorNames(tensors []model.Tensor) (names []string) {
 	return names
 }
 
-// graphShape is the shape of one row with the batch dimension, if the model has one.
+// graphShape returns the shape of one row with the batch dimension, if the model has one.
 func graphShape(m *repo.Model, shape []int64) onnx.Shape {
 	if m.Batched {
 		return append(onnx.Shape{1}, shape...)
@@ -92,14 +92,14 @@ func graphShape(m *repo.Model, shape []int64) onnx.Shape {
 	return slices.Clone(shape)
 }
 
-// zeroRow makes a tensor of zeros in memory that stays where it is until it is unpinned.
+// zeroRow returns a tensor of zeros in memory that stays in place until it is unpinned.
 func (r *Runtime) zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinner) (onnx.Value, error) {
 	if t.Datatype == model.Bytes {
 		v, err := onnx.NewStringTensor(shape)
 		if err != nil {
 			return nil, err
 		}
-		// Texts that must be numbers may be this one.
+		// Texts that must be numbers accept "0".
 		return v, v.SetContents(slices.Repeat([]string{"0"}, t.RowElements()))
 	}
 
@@ -110,7 +110,7 @@ func (r *Runtime) zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinne
 	return newTensor(r.strings, shape, memory, elementType(t.Datatype))
 }
 
-// rowShape is the shape of one row of a result; empty says that an input has no elements.
+// rowShape returns the shape of one row of a result; empty means that an input has no elements.
 func rowShape(m *repo.Model, v onnx.Value, empty bool) ([]int64, error) {
 	shape := []int64(v.GetShape())
 	if m.Batched {
@@ -120,8 +120,8 @@ func rowShape(m *repo.Model, v onnx.Value, empty bool) ([]int64, error) {
 		shape = shape[1:]
 	}
 
-	// A shape that follows from the values has no elements for zeros as a rule; buffers cannot be made for it. Where an input
-	// has none either, an output without elements is as good as any.
+	// A shape that depends on the values usually has no elements for zeros, and then no buffers can be made for it.
+	// If an input also has no elements, an output without elements is acceptable.
 	if !empty && slices.Contains(shape, 0) {
 		return nil, fmt.Errorf("has shape %v for zeros: outputs whose shape follows from the values are not supported", shape)
 	}

@@ -15,8 +15,8 @@ import (
 	"downbeat.dev/csrc/ortstring"
 )
 
-// environment is ONNX Runtime's one environment per process. The binding keeps it in globals, so we
-// do too; it stays until the process ends.
+// environment is ONNX Runtime's single environment per process. The binding keeps it in globals, so this package does
+// too; it stays until the process ends.
 var environment struct {
 	sync.Mutex
 	library string // "" until loaded
@@ -30,15 +30,15 @@ type Runtime struct {
 	sessions map[file]*session // guarded by mu
 }
 
-// file is a model's file as it was when it was read: one that was replaced since is another.
+// file identifies a model's file in the state in which it was read: a replaced file is another.
 type file struct {
 	path     string
-	exit     int // which of its early exits is run; 0: the model itself
+	exit     int // the early exit that is run; 0: the model itself
 	bytes    int64
 	modified time.Time
 }
 
-// statFile returns what the file at path is now.
+// statFile returns the current state of the file at path.
 func statFile(path string) (file, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -53,12 +53,12 @@ type session struct {
 	file
 	held    int64 // bytes of the graph that it runs
 	strings *ortstring.API
-	users   int  // executors; guarded by Runtime.mu
-	warmed  bool // some executor runs, or ran, every batch size; guarded by Runtime.mu
+	users   int  // number of executors; guarded by Runtime.mu
+	warmed  bool // an executor runs, or ran, every batch size; guarded by Runtime.mu
 }
 
-// Open loads ONNX Runtime from library, or from where Library says if it is empty. A process loads
-// it once: a later Open with another path is refused.
+// Open loads ONNX Runtime from library, or from Library's path if library is empty. A process loads it once: a later
+// Open with another path is refused.
 func Open(library string) (*Runtime, error) {
 	if library == "" {
 		library = Library()
@@ -67,11 +67,11 @@ func Open(library string) (*Runtime, error) {
 	environment.Lock()
 	defer environment.Unlock()
 
-	// ONNX Runtime can be loaded once in a process.
+	// A process can load ONNX Runtime only once.
 	switch environment.library {
 	case library:
 	case "":
-		// A bare name is looked up by the dynamic linker: there is no path to check.
+		// The dynamic linker looks up a bare name: there is no path to check.
 		if library != libraryName {
 			if _, err := os.Stat(library); err != nil {
 				return nil, missingLibrary(library, err)
@@ -101,14 +101,14 @@ func (r *Runtime) Executor() *Executor {
 	return &Executor{runtime: r, models: map[*device.Model]*loaded{}}
 }
 
-// sessionOptions returns what every session is opened with. The caller must Destroy them.
+// sessionOptions returns the options of every session. The caller must Destroy them.
 func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, error) {
 	o, err := onnx.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 
-	// An executor is one core: a batch runs on the thread that calls, and on no other.
+	// An executor is one core: a batch runs only on the calling thread.
 	for _, set := range []func() error{
 		func() error { return o.SetIntraOpNumThreads(1) },
 		func() error { return o.SetInterOpNumThreads(1) },
@@ -124,7 +124,8 @@ func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, er
 	return o, nil
 }
 
-// acquireSession returns the session of source's file, opening it and checking it against m for the first user.
+// acquireSession returns the session of source's file; for the first user it opens the session and checks it against
+// m.
 func (r *Runtime) acquireSession(m *device.Model, source *repo.Model) (*session, error) {
 	f, err := statFile(source.ONNXPath)
 	if err != nil {
@@ -135,7 +136,7 @@ func (r *Runtime) acquireSession(m *device.Model, source *repo.Model) (*session,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	// One session for a file, whoever runs it: its weights are in memory once (O2).
+	// One session per file, whichever executor runs it: its weights are in memory once (O2).
 	s := r.sessions[f]
 	if s == nil {
 		part, err := checkGraph(source, m)
@@ -167,7 +168,7 @@ func (r *Runtime) acquireSession(m *device.Model, source *repo.Model) (*session,
 	return s, nil
 }
 
-// warmsFirst reports, once per session, that the caller is to run every batch size.
+// warmsFirst returns true once per session, to the caller that must run every batch size.
 func (r *Runtime) warmsFirst(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +177,7 @@ func (r *Runtime) warmsFirst(s *session) bool {
 	return first
 }
 
-// releaseSession gives a session back; the last user frees it.
+// releaseSession releases a session; the last user frees it.
 func (r *Runtime) releaseSession(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,18 +11,18 @@ import (
 	"downbeat.dev/csrc/ortstring"
 )
 
-// scalar is a tensor without dimensions over one element of a slot. The binding makes none, so that what it wants of a value
-// beside the tensor itself is that of another one.
+// scalar is a tensor without dimensions over one element of a slot. The binding cannot make one, so its other methods
+// come from an embedded value.
 type scalar struct {
-	onnx.Value // of one element, in memory of its own
+	onnx.Value // of one element, over the same memory
 	api        *ortstring.API
 	tensor     unsafe.Pointer // an OrtValue
 }
 
-// noElements is the memory of tensors without elements: the binding wants an address of each.
+// noElements is the memory of tensors without elements: the binding needs an address for each.
 var noElements [1]byte
 
-// newTensor makes a tensor of a shape over memory; it may have no dimensions, or no elements.
+// newTensor returns a tensor of a shape over memory; it may have no dimensions, or no elements.
 func newTensor(api *ortstring.API, shape onnx.Shape, memory []byte, of onnx.TensorElementDataType) (onnx.Value, error) {
 	if len(memory) == 0 {
 		memory = noElements[:]
@@ -31,13 +31,13 @@ func newTensor(api *ortstring.API, shape onnx.Shape, memory []byte, of onnx.Tens
 		return onnx.NewCustomDataTensor(shape, memory, of)
 	}
 
-	// The other value is over the same memory: nobody reads or writes through it.
+	// The other value is over the same memory, but never used to read or write.
 	other, err := onnx.NewCustomDataTensor(onnx.NewShape(1), memory, of)
 	if err != nil {
 		return nil, err
 	}
 
-	// What was made so far is freed where the library refuses the tensor itself.
+	// If the library refuses the tensor itself, free the other value.
 	tensor, err := api.NewScalar(memory, int(of))
 	if err != nil {
 		return nil, errors.Join(err, other.Destroy())
@@ -48,9 +48,9 @@ func newTensor(api *ortstring.API, shape onnx.Shape, memory []byte, of onnx.Tens
 // GetShape returns no dimensions.
 func (s *scalar) GetShape() onnx.Shape { return onnx.Shape{} }
 
-// GetInternals returns what the binding hands to ONNX Runtime: its one field is the OrtValue.
+// GetInternals returns the structure that the binding passes to ONNX Runtime: its single field is the OrtValue.
 func (s *scalar) GetInternals() *onnx.ValueInternalData {
-	// The field is the binding's own: nobody else can name it.
+	// The field is private to the binding, so no other package can name it.
 	d := new(onnx.ValueInternalData)
 	*(*unsafe.Pointer)(unsafe.Pointer(d)) = s.tensor
 	return d

@@ -16,21 +16,21 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// ONNX Runtime numbers element types as ONNX does, so that there is one table of them.
+// ONNX Runtime numbers element types as ONNX does, so one table serves both.
 
-// elementType is ONNX Runtime's number of a datatype.
+// elementType returns ONNX Runtime's number of a datatype.
 func elementType(t model.Datatype) onnx.TensorElementDataType {
 	return onnx.TensorElementDataType(graph.TypeOf(t))
 }
 
-// datatypeName is the name of an element type: the Open Inference Protocol's, if it has one.
+// datatypeName returns the name of an element type: the Open Inference Protocol's, if it has one.
 func datatypeName(t onnx.TensorElementDataType) string { return graph.DataType(t).String() }
 
-// checkGraph compares the graph's signature with the configuration's. part is what m runs of the file where the file holds
-// early exits, nil where m runs all of it.
+// checkGraph compares the graph's signature with the configuration's. part is the part that m runs of a file with
+// early exits, nil if m runs all of it.
 func checkGraph(source *repo.Model, m *device.Model) (part *graph.Part, err error) {
 	path := source.ONNXPath
-	// Only names and shapes are read, for which nothing needs to be optimised.
+	// Only names and shapes are read, which needs no optimization.
 	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
 	if err != nil {
 		return nil, fmt.Errorf("set session options: %w", err)
@@ -42,7 +42,7 @@ func checkGraph(source *repo.Model, m *device.Model) (part *graph.Part, err erro
 		return nil, fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
 	}
 
-	// The part of a file with exits is made here, for the runtime would run all of it.
+	// The part of a file with exits is cut here, because the runtime would run all of it.
 	if source.ExitStage > 0 || hasExits(source, outputs) {
 		p, err := graph.ReadPart(source)
 		if err != nil {
@@ -66,7 +66,7 @@ func checkGraph(source *repo.Model, m *device.Model) (part *graph.Part, err erro
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 
-	// Nobody could feed an input that the configuration does not name (O1).
+	// No request could feed an input that the configuration does not name (O1).
 	for _, in := range inputs {
 		if findTensor(wantIn, in.Name) == nil {
 			return nil, fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
@@ -75,7 +75,7 @@ func checkGraph(source *repo.Model, m *device.Model) (part *graph.Part, err erro
 	return part, nil
 }
 
-// hasExits tells whether some outputs of a model's file are its exits'.
+// hasExits reports whether some outputs of a model's file belong to exits.
 func hasExits(m *repo.Model, outputs []onnx.InputOutputInfo) bool {
 	for _, o := range outputs {
 		if graph.IsExitOutput(m, o.Name) {
@@ -85,12 +85,12 @@ func hasExits(m *repo.Model, outputs []onnx.InputOutputInfo) bool {
 	return false
 }
 
-// partSignature returns the inputs and outputs of a part as the runtime sees them.
+// partSignature returns the inputs and outputs of a part in the runtime's form.
 func partSignature(p *graph.Part) (inputs, outputs []onnx.InputOutputInfo, err error) {
 	return onnx.GetInputOutputInfoWithONNXData(p.Marshal())
 }
 
-// withoutDefaults leaves out the optional inputs that have a default in the graph: ONNX Runtime does not list those.
+// withoutDefaults removes the optional inputs that have a default in the graph: ONNX Runtime does not list those.
 func withoutDefaults(m *device.Model, want []device.Tensor, graph []onnx.InputOutputInfo) (listed []device.Tensor) {
 	for i := range want {
 		inGraph := slices.ContainsFunc(graph, func(g onnx.InputOutputInfo) bool { return g.Name == want[i].Name })

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// TestElementTypesAreONNXs: ONNX Runtime's numbers are those of ONNX's enumeration, for every datatype there is.
+// TestElementTypesAreONNXs: ONNX Runtime's numbers equal those of ONNX's enumeration, for every datatype.
 func TestElementTypesAreONNXs(t *testing.T) {
 	want := map[model.Datatype]onnx.TensorElementDataType{
 		model.Bool: onnx.TensorElementDataTypeBool, model.Uint8: onnx.TensorElementDataTypeUint8,

@@ -12,10 +12,10 @@ import (
 
 var errNoCgo = errors.New("this binary was built without cgo")
 
-// Runtime is not there in a binary built without cgo.
+// Runtime is a stub in a binary built without cgo.
 type Runtime struct{}
 
-// Executor is not there in a binary built without cgo.
+// Executor is a stub in a binary built without cgo.
 type Executor struct{}
 
 // Open always fails with ErrMissing.
@@ -32,12 +32,12 @@ func (r *Runtime) Version() string { return "none" }
 // Executor returns an executor that refuses everything.
 func (r *Runtime) Executor() *Executor { return &Executor{} }
 
-// ProbeOutputs refuses.
+// ProbeOutputs always fails.
 func (r *Runtime) ProbeOutputs(*repo.Model) ([]model.Tensor, error) {
 	return nil, missingLibrary(libraryName, errNoCgo)
 }
 
-// Capabilities says nothing of use.
+// Capabilities returns the capabilities of a processor.
 func (e *Executor) Capabilities() device.Capabilities { return device.Capabilities{OnHost: true} }
 
 // AddSlot does nothing.
@@ -46,26 +46,26 @@ func (e *Executor) AddSlot(*device.Slot) error { return nil }
 // DropSlot does nothing.
 func (e *Executor) DropSlot(*device.Slot) error { return nil }
 
-// Load refuses.
+// Load always fails.
 func (e *Executor) Load(*device.Model) (device.Footprint, error) {
 	return device.Footprint{}, missingLibrary(libraryName, errNoCgo)
 }
 
-// Update refuses.
+// Update always fails.
 func (e *Executor) Update(*device.Model, *repo.Model) error {
 	return missingLibrary(libraryName, errNoCgo)
 }
 
-// Unload refuses.
+// Unload always fails.
 func (e *Executor) Unload(*device.Model) error { return missingLibrary(libraryName, errNoCgo) }
 
-// Submit refuses.
+// Submit always fails.
 func (e *Executor) Submit(device.Batch) error { return missingLibrary(libraryName, errNoCgo) }
 
-// Wait refuses.
+// Wait always fails.
 func (e *Executor) Wait(device.Batch) error { return missingLibrary(libraryName, errNoCgo) }
 
-// Memory is nothing.
+// Memory returns nothing.
 func (e *Executor) Memory() device.Memory { return device.Memory{} }
 
 // Close does nothing.

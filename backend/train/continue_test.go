@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// TestTrainingContinuesFromAServingGraph: the weights that a served file holds, put into a new trainer, train on exactly
-// as in the first one.
+// TestTrainingContinuesFromAServingGraph: the weights of a served file, put into a new trainer, continue training
+// exactly as in the first one.
 func TestTrainingContinuesFromAServingGraph(t *testing.T) {
 	needORT(t)
 	n := pooled()
@@ -72,8 +72,7 @@ func predictTwo(t *testing.T, m *onnx.Model, images []byte) map[string][]float32
 	return out
 }
 
-// TestProbingAnswersAsServing: with the features beside them the answers are the same, and the features are what the last
-// layer takes.
+// TestProbingAnswersAsServing: the features do not change the answers, and they are the input of the last layer.
 func TestProbingAnswersAsServing(t *testing.T) {
 	needORT(t)
 	for _, c := range []struct {

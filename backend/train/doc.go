@@ -12,6 +12,6 @@
 //	T1  The same network, seed and batches give the same weights on one kind of processor.
 //	T2  The inference graph computes exactly the forward pass that was trained.
 //
-// A Trainer belongs to one goroutine; several may run beside each other. Without cgo New returns
+// A Trainer belongs to one goroutine; several Trainers may run concurrently. Without cgo New returns
 // ort.ErrMissing.
 package train

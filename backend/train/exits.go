@@ -7,21 +7,21 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// Exit is an early exit (AdaInf §2.2): a head of its own behind the first After layers of a net's body, which answers as
-// the net's Head does, sooner and less accurately. Its head learns from what the body has learnt, and the body learns
-// nothing from it: whether a net has exits makes no difference to its own answers.
+// Exit is an early exit (AdaInf §2.2): a separate head after the first After layers of a net's body, which answers as
+// the net's Head does, sooner and less accurately. Its head learns from the body's features, and the body learns
+// nothing from it: exits do not change a net's own answers.
 type Exit struct {
-	After int     // layers of the net's Body that it stands behind, from 1 to all but one
+	After int     // number of the net's Body layers before it, from 1 to all but one
 	Body  []Layer // of the head; the last one's output has the shape of the net's
 }
 
-// ExitNet returns exit k, from 1, as a net that stands for itself: for its cost.
+// ExitNet returns exit k, from 1, as a separate net, for its cost.
 func (n Net) ExitNet(k int) Net {
 	e := n.Exits[k-1]
 	return Net{Name: n.Name + ExitSuffix(k), H: n.H, W: n.W, Body: slices.Concat(n.Body[:e.After], e.Body), Head: n.Head}
 }
 
-// ExitSuffix is what the outputs of exit k, from 1, have behind the names of the net's own.
+// ExitSuffix is the suffix of the names of exit k's outputs, from 1.
 func ExitSuffix(k int) string { return onnx.ExitSuffix(k) }
 
 func (e Exit) forward(g *graph, x value) value {
@@ -31,7 +31,7 @@ func (e Exit) forward(g *graph, x value) value {
 	return x
 }
 
-// checkExits says what is wrong with the exits.
+// checkExits returns an error for invalid exits.
 func (n Net) checkExits() error {
 	trunk := n
 	trunk.Exits = nil
@@ -40,7 +40,7 @@ func (n Net) checkExits() error {
 			return fmt.Errorf("net %s: exit %d: after %d layers with a head of %d: want after 1 to %d, and a head", n.Name, i+1, e.After, len(e.Body), len(n.Body)-1)
 		}
 
-		// One target is there for all, so that all heads must answer in the same form.
+		// All heads share one target, so all must answer in the same form.
 		_, whole := trunk.sketchForward()
 		_, y := n.ExitNet(i + 1).sketchForward()
 		if y.c != whole.c || y.h != whole.h || y.w != whole.w {
@@ -53,19 +53,20 @@ func (n Net) checkExits() error {
 // writeOutputs writes the outputs of the net and of its exits.
 func (n Net) writeOutputs(g *graph, p passed) {
 	n.Head.outputs(g, p.y, "")
-	// The names of the net's own outputs stay as they are, so that it is run as before.
+	// The net's own outputs keep their names, so that it runs as before.
 	for i, y := range p.exits {
 		n.Head.outputs(g, y, ExitSuffix(i+1))
 	}
 }
 
-// backwardExits writes the exits' backward passes, which end where the heads begin, and returns the sum of the losses.
+// backwardExits writes the exits' backward passes, which end at the first layers of the heads, and returns the sum of
+// the losses.
 func (n Net) backwardExits(g *graph, exits []value, loss, target string, batch int64) string {
 	for i, y := range exits {
 		own, dy := n.Head.loss(g, y, target, batch)
 		loss = g.Node("Add", []string{loss, own})
 
-		// The head's first layer passes nothing on: the body is the whole net's.
+		// The head's first layer passes no gradient on: the body belongs to the whole net.
 		head := n.Exits[i].Body
 		for k := len(head) - 1; k >= 0; k-- {
 			dy = head[k].backward(g, dy, k == 0)
@@ -85,8 +86,8 @@ func (n Net) partsOf() (first []int) {
 	return append([]int{0}, first...)
 }
 
-// clipParts joins the gradients of the body, unless from is 1, and of each head, each shortened by itself: a head with a
-// long gradient must not slow down what others learn.
+// clipParts joins the gradients of the body, unless from is 1, and of each head. Each is clipped separately: a head
+// with a long gradient must not slow down the others.
 func (n Net) clipParts(g *graph, from int) string {
 	parts := n.partsOf()
 	var clipped []string
@@ -99,7 +100,8 @@ func (n Net) clipParts(g *graph, from int) string {
 	return g.Node("Concat", clipped, onnx.Int("axis", 0))
 }
 
-// stepHeads writes a step of the heads' part of weights and moments, and returns the vectors with the body's part as it was.
+// stepHeads writes a step of the heads' part of weights and moments, and returns the vectors with the body's part
+// unchanged.
 func (n Net) stepHeads(g *graph, step stepRule, old [3]string, rate string) (fresh [3]string) {
 	trunk := n
 	trunk.Exits = nil
@@ -117,7 +119,8 @@ func (n Net) stepHeads(g *graph, step stepRule, old [3]string, rate string) (fre
 	return fresh
 }
 
-// ExtendWeights returns body, the weights of the net without exits, followed by what its exits' heads begin with.
+// ExtendWeights returns body, the weights of the net without exits, followed by the initial weights of its exits'
+// heads.
 func (n Net) ExtendWeights(body []float32, seed uint64) ([]float32, error) {
 	trunk := n
 	trunk.Exits = nil
@@ -128,7 +131,7 @@ func (n Net) ExtendWeights(body []float32, seed uint64) ([]float32, error) {
 		return nil, err
 	}
 
-	// The body's part of what is drawn is thrown away: the heads' part follows from the seed all the same.
+	// Discard the body's part of the drawn weights: the heads' part depends on the seed alone.
 	sketch, _ := n.sketchForward()
 	all := initialWeights(sketch.params, seed)
 	copy(all, body)

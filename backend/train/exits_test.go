@@ -20,7 +20,7 @@ func withExits() Net {
 	return n
 }
 
-// TestExitsLeaveTheBodyAlone: a net learns to the last bit what it learns without exits, and a step of the heads only
+// TestExitsLeaveTheBodyAlone: a net learns bit for bit the same as without exits, and a step of only the heads
 // changes none of its weights.
 func TestExitsLeaveTheBodyAlone(t *testing.T) {
 	needORT(t)
@@ -66,8 +66,8 @@ func testBodyAlone(t *testing.T, n Net) {
 	}
 }
 
-// TestExitGradients compares the gradients of the heads' weights with slopes of the loss, and those of the body's with
-// those of the net without exits.
+// TestExitGradients compares the gradients of the heads' weights with slopes of the loss, and those of the body's
+// weights with those of the net without exits.
 func TestExitGradients(t *testing.T) {
 	needORT(t)
 	n := withExits()
@@ -96,7 +96,7 @@ func TestExitGradients(t *testing.T) {
 	}
 }
 
-// TestExitsAnswerAsNets: the outputs of an exit are those of the net of its layers alone.
+// TestExitsAnswerAsNets: the outputs of an exit equal those of a net of only its layers.
 func TestExitsAnswerAsNets(t *testing.T) {
 	needORT(t)
 	for _, n := range []Net{withExits(), detectorWithExit()} {

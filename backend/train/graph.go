@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// opset is ONNX's operator set that all graphs here use.
+// opset is the version of ONNX's operator set that all graphs here use.
 const opset = 13
 
 // value is a tensor within a graph: [batch c h w], or [batch c] when h is 0.
@@ -26,13 +26,13 @@ type param struct {
 	fill      float32
 }
 
-// graph is a network being written: for training, where weights are cut from an input, or for
-// inference, where they are constants.
+// graph is a network under construction: for training, where weights are slices of an input, or for inference, where
+// they are constants.
 type graph struct {
 	*onnx.Builder
 	weights []float32 // inference: the trained vector; nil in training
 	params  []param
-	names   []string // training: name of each parameter's piece
+	names   []string // training: name of each parameter's slice
 	grads   []string // training: name of each parameter's gradient
 	flops   int64    // per image: 2 per multiply-accumulate
 }
@@ -56,7 +56,7 @@ func (g *graph) allotParam(deviation float64, fill float32, dims ...int64) (int,
 	i := len(g.params)
 	g.params = append(g.params, p)
 
-	// Serving writes the weights as constants; training cuts them from one vector; a sketch only counts them.
+	// Serving writes the weights as constants; training slices one vector; a sketch only counts them.
 	switch {
 	case g.weights != nil:
 		return i, g.Const(onnx.FloatTensor(fmt.Sprintf("w%d", i), g.weights[p.offset:p.offset+size], dims...))
@@ -68,7 +68,7 @@ func (g *graph) allotParam(deviation float64, fill float32, dims ...int64) (int,
 
 // initialWeights draws starting weights.
 func initialWeights(params []param, seed uint64) []float32 {
-	// The second word keeps this stream apart from others of the same seed.
+	// The second word separates this stream from others with the same seed.
 	r := rand.New(rand.NewPCG(seed, 0x646f776e62656174))
 	var out []float32
 	for _, p := range params {
@@ -103,19 +103,18 @@ func (g *graph) cutVector(flat string, params []param) {
 // joinGradients concatenates the gradients of parameters from to to−1 into one vector, in their order.
 func (g *graph) joinGradients(from, to int) string {
 	flat := make([]string, to-from)
-	// Gradients are joined in the order in which the weights were cut.
+	// Gradients are joined in the order of the weights.
 	for i, name := range g.grads[from:to] {
 		flat[i] = g.Node("Reshape", []string{name, g.Shape(-1)})
 	}
 	return g.Node("Concat", flat, onnx.Int("axis", 0))
 }
 
-// addImage adds the UINT8 input [batch h w 3] and brings it to about zero mean and unit deviation.
+// addImage adds the UINT8 input [batch h w 3] and normalizes it to about zero mean and unit deviation.
 func (g *graph) addImage(batch []onnx.Dim, h, w int64) value {
 	in := g.Input("image", onnx.Uint8, append(batch, onnx.Fixed(h, w, 3)...))
 
-	// Pictures are bytes in the order height, width, channel; convolutions want channels first, and numbers near
-	// zero.
+	// Images are bytes in the order height, width, channel; convolutions need channels first, and numbers near zero.
 	x := g.Node("Cast", []string{in}, onnx.Int("to", int64(onnx.Float)))
 	x = g.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2))
 	x = g.Node("Mul", []string{g.Node("Sub", []string{x, g.Scalar(100)}), g.Scalar(1.0 / 60)})

@@ -2,13 +2,13 @@ package train
 
 import "downbeat.dev/backend/onnx"
 
-// Head says what a network's raw output means: its loss in training and its outputs when serving.
+// Head interprets a network's raw output: it defines the loss in training and the outputs when serving.
 type Head interface {
 	// target returns the dims of one image's training target for raw output y.
 	target(y value) []int64
-	// loss writes the mean loss per image and its gradient by the raw output.
+	// loss writes the mean loss per image and its gradient with respect to the raw output.
 	loss(g *graph, y value, target string, batch int64) (loss, dy string)
-	// outputs writes the serving graph's outputs; suffix stands behind their names.
+	// outputs writes the serving graph's outputs; suffix is appended to their names.
 	outputs(g *graph, y value, suffix string)
 }
 
@@ -54,7 +54,7 @@ func (h Grid) loss(g *graph, y value, target string, batch int64) (loss, dy stri
 	split := func(name string, sizes ...int64) []string {
 		out := make([]string, len(sizes))
 		for i := range sizes {
-			out[i] = y.name + "/" + name + string(rune('a'+i)) // every exit cuts the target for itself
+			out[i] = y.name + "/" + name + string(rune('a'+i)) // every exit slices the target separately
 		}
 		g.NodeTo("Split", out, []string{name, g.Shape(sizes...)}, onnx.Int("axis", 1))
 		return out
@@ -81,7 +81,7 @@ func (h Grid) loss(g *graph, y value, target string, batch int64) (loss, dy stri
 	box := mul(mask, mul(clip, sub(d, mul(clip, g.Scalar(0.5)))))
 	dBox := mul(mul(mask, clip), g.Scalar(boxWeight))
 
-	// The loss is a mean over the batch, so that the rate does not depend on the batch.
+	// The loss is a mean over the batch, so the rate does not depend on the batch size.
 	total := g.Node("Sub", []string{sumOf(g, object), mul(sumOf(g, class), g.Scalar(classWeight))})
 	total = g.Node("Add", []string{total, mul(sumOf(g, box), g.Scalar(boxWeight))})
 	dy = g.Node("Concat", []string{dObject, dClass, dBox}, onnx.Int("axis", 1))
@@ -99,7 +99,7 @@ func (h Grid) outputs(g *graph, y value, suffix string) {
 	raw := []string{"objectness" + suffix, "class" + suffix, "centre" + suffix, "size" + suffix}
 	g.NodeTo("Split", raw, []string{flat, g.Shape(1, h.N, 2, 2)}, onnx.Int("axis", 2))
 
-	// A score is the chance that there is an object, times that of its class.
+	// A score is the probability of an object, times that of its class.
 	p := g.Node("Mul", []string{g.Node("Sigmoid", raw[:1]), g.Node("Softmax", raw[1:2], onnx.Int("axis", 2))})
 	g.Output("scores"+suffix, p, onnx.Float, onnx.Batched(cells, h.N))
 
@@ -110,7 +110,7 @@ func (h Grid) outputs(g *graph, y value, suffix string) {
 	at := g.Const(onnx.FloatTensor("cells"+suffix, corner, 1, cells, 2))
 	step := g.Const(onnx.FloatTensor("step"+suffix, []float32{1 / float32(y.w), 1 / float32(y.h)}, 2))
 
-	// Centres are told within their cell and sizes as logarithms; answers are corners, as shares of the picture.
+	// Raw centers are relative to their cell and sizes are logarithms; answers are corners, as shares of the image.
 	centre := g.Node("Mul", []string{g.Node("Add", []string{raw[2], at}), step})
 	half := g.Node("Mul", []string{g.Node("Exp", []string{raw[3]}), g.Scalar(0.5)})
 	boxes := g.Node("Concat", []string{g.Node("Sub", []string{centre, half}), g.Node("Add", []string{centre, half})}, onnx.Int("axis", 2))

@@ -5,10 +5,10 @@ import "downbeat.dev/backend/onnx"
 // Layer is one step of a network. Its methods write nodes; a Layer value may be used in several
 // graphs, one after the other.
 type Layer interface {
-	// forward writes the layer's nodes for input x and remembers what backward needs.
+	// forward writes the layer's nodes for input x and keeps what backward needs.
 	forward(g *graph, x value) value
-	// backward takes the name of the gradient by the output, notes the gradients by the weights
-	// in g.grads and returns that by the input; "" when first says that nobody wants it.
+	// backward takes the name of the gradient with respect to the output, appends the gradients of the weights to
+	// g.grads and returns the gradient with respect to the input; "" if first says that it is not needed.
 	backward(g *graph, dy string, first bool) string
 }
 
@@ -98,7 +98,7 @@ func (l *Residual) backward(g *graph, dy string, _ bool) string {
 	return g.Node("Add", []string{dy, df})
 }
 
-// Flatten turns [b c h w] into [b c·h·w], so that a Dense layer sees where things are.
+// Flatten turns [b c h w] into [b c·h·w], so that a Dense layer has the positions.
 type Flatten struct{ x value }
 
 func (l *Flatten) forward(g *graph, x value) value {

@@ -7,7 +7,8 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// Net is a network: UINT8 images [H W 3] in, Body, then what Head makes of it. Exits answer earlier.
+// Net is a network: UINT8 images [H W 3] are the input, Body processes them, and Head interprets the result. Exits
+// answer earlier.
 type Net struct {
 	Name  string
 	H, W  int64
@@ -16,20 +17,20 @@ type Net struct {
 	Exits []Exit
 }
 
-// Cost is what one image takes.
+// Cost is the cost of one image.
 type Cost struct {
 	FLOP    int64 // two per multiply-accumulate of convolutions and dense layers
 	Weights int64
 }
 
-// Cost counts without running anything.
+// Cost computes the cost without running anything.
 func (n Net) Cost() Cost {
-	// The sketch counts while it builds: no weights are needed for it.
+	// The sketch counts while it builds, and needs no weights.
 	g, _ := n.sketchForward()
 	return Cost{FLOP: g.flops, Weights: g.vectorSize()}
 }
 
-// sketchForward writes the forward pass only to learn its parameters and shapes.
+// sketchForward writes the forward pass only to determine its parameters and shapes.
 func (n Net) sketchForward() (*graph, value) {
 	g := &graph{Builder: onnx.NewBuilder(n.Name)}
 	return g, n.forward(g, onnx.Batched())
@@ -37,23 +38,23 @@ func (n Net) sketchForward() (*graph, value) {
 
 func (n Net) forward(g *graph, batch []onnx.Dim) value { return n.forwardAll(g, batch).y }
 
-// passed is what a forward pass has made.
+// passed is the result of a forward pass.
 type passed struct {
 	y           value
-	penultimate value   // what the last layer takes
+	penultimate value   // input of the last layer
 	exits       []value // by exit
 }
 
 func (n Net) forwardAll(g *graph, batch []onnx.Dim) (p passed) {
 	p.y = g.addImage(batch, n.H, n.W)
-	var after []value // each layer
+	var after []value // output of each layer
 	for _, l := range n.Body {
 		p.penultimate = p.y
 		p.y = l.forward(g, p.y)
 		after = append(after, p.y)
 	}
 
-	// Heads come last, so that the body's parameters lie where they would lie without exits.
+	// Heads come last, so that the body's parameters have the same places as without exits.
 	for _, e := range n.Exits {
 		p.exits = append(p.exits, e.forward(g, after[e.After-1]))
 	}
@@ -80,8 +81,8 @@ func (n Net) Serving(weights []float32) (*onnx.Model, error) {
 	return g.Model(opset)
 }
 
-// Probing writes the inference graph with one more output: "features" FP32 [batch n], what the last layer takes. Of a
-// map only each channel's mean is there, so that where things are counts for nothing.
+// Probing writes the inference graph with one more output: "features" FP32 [batch n], the input of the last layer. Of
+// a map it has only each channel's mean, so that positions do not matter.
 func (n Net) Probing(weights []float32) (*onnx.Model, error) {
 	if err := n.checkWeights(weights); err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (n Net) Probing(weights []float32) (*onnx.Model, error) {
 	x := p.penultimate
 	name := x.name
 
-	// Features of a map are its means over the places, so that every net answers with a vector.
+	// Features of a map are its means over all positions, so that every net returns a vector.
 	if x.h > 0 {
 		name = g.Node("ReduceMean", []string{name}, onnx.Ints("axes", 2, 3), onnx.Int("keepdims", 0))
 	}
@@ -101,7 +102,7 @@ func (n Net) Probing(weights []float32) (*onnx.Model, error) {
 	return g.Model(opset)
 }
 
-// checkWeights says why weights are none of this net.
+// checkWeights returns an error if weights do not fit this net.
 func (n Net) checkWeights(weights []float32) error {
 	if err := n.checkExits(); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 	sketch, _ := n.sketchForward()
 	weights := make([]float32, 0, sketch.vectorSize())
 
-	// Serving writes each parameter as a constant of its own, in the order of the vector.
+	// Serving writes each parameter as a separate constant, in the order of the vector.
 	for i, p := range sketch.params {
 		name := fmt.Sprintf("w%d", i)
 		t := m.Graph.Initializer(name)
@@ -163,7 +164,7 @@ func (n Net) buildTraining(batch int64, step stepRule, want trainingOf) (*onnx.M
 
 	g.Output("loss", g.Node("Reshape", []string{loss, g.Shape(1)}), onnx.Float, onnx.Fixed(1))
 
-	// Without a step the graph answers with the gradient, for its check against differences.
+	// Without a step the graph returns the gradient, for the check against differences.
 	if want == gradientOnly {
 		g.Output("gradient", g.joinGradients(0, len(g.grads)), onnx.Float, onnx.Fixed(size))
 	} else {
@@ -174,7 +175,7 @@ func (n Net) buildTraining(batch int64, step stepRule, want trainingOf) (*onnx.M
 	return m, sketch.params, err
 }
 
-// trainingOf says what a training graph is for.
+// trainingOf is the purpose of a training graph.
 type trainingOf uint8
 
 const (
@@ -202,16 +203,16 @@ func (n Net) writeStep(g *graph, step stepRule, flat string, headsOnly bool) {
 	}
 }
 
-// vectors are the flat inputs that a step renews.
+// vectors are the flat inputs that a step updates.
 var vectors = [3]string{"weights", "moment1", "moment2"}
 
 // Options of a Trainer.
 type Options struct {
 	Batch     int
-	Weights   []float32 // to start from; nil: drawn from Seed
+	Weights   []float32 // initial weights; nil: drawn from Seed
 	Seed      uint64
 	Optimiser Optimiser
-	Library   string // ONNX Runtime; "": where ort.Library says
-	// HeadsOnly leaves the weights of the body as they are, and trains those of the exits' heads.
+	Library   string // ONNX Runtime; "": the result of ort.Library
+	// HeadsOnly trains only the weights of the exits' heads, and keeps those of the body.
 	HeadsOnly bool
 }

@@ -2,7 +2,7 @@ package train
 
 import "math"
 
-// Optimiser chooses how weights follow gradients.
+// Optimiser is the rule by which weights follow gradients.
 type Optimiser uint8
 
 const (
@@ -17,7 +17,7 @@ const (
 	beta2   = 0.99
 	epsilon = 1e-7
 	decay   = 1e-3 // of weights per step, times the rate
-	normMax = 10   // longer gradients are shortened to it
+	normMax = 10   // longer gradients are scaled down to it
 )
 
 // stepRule writes one update and returns the new weights and moments.
@@ -43,7 +43,7 @@ func adamStep(g *graph, w, grad, m1, m2, rate string) (string, string, string) {
 	m2 = interpolate(g, m2, g.Node("Mul", []string{grad, grad}), beta2)
 	root := g.Node("Add", []string{g.Node("Sqrt", []string{m2}), g.Scalar(epsilon)})
 
-	// Decay is of the weights themselves and no part of the moments (Loshchilov and Hutter).
+	// The decay applies to the weights directly, not to the moments (Loshchilov and Hutter).
 	step := g.Node("Add", []string{g.Node("Div", []string{m1, root}), g.Node("Mul", []string{w, g.Scalar(decay)})})
 	return g.Node("Sub", []string{w, g.Node("Mul", []string{step, rate})}), m1, m2
 }
@@ -58,10 +58,9 @@ func interpolate(g *graph, old, new string, keep float32) string {
 	return g.Node("Add", []string{g.Node("Mul", []string{old, g.Scalar(keep)}), g.Node("Mul", []string{new, g.Scalar(1 - keep)})})
 }
 
-// clipNorm shortens the gradient to length normMax.
+// clipNorm scales a longer gradient down to length normMax.
 func clipNorm(g *graph, grad string) string {
-	// A gradient that is shorter than the limit is divided by the limit and multiplied by it: no branch in the
-	// graph.
+	// A gradient shorter than the limit is divided and multiplied by the limit, which avoids a branch in the graph.
 	norm := g.Node("Sqrt", []string{sumOf(g, g.Node("Mul", []string{grad, grad}))})
 	ratio := g.Node("Div", []string{g.Scalar(normMax), g.Node("Max", []string{norm, g.Scalar(normMax)})})
 	return g.Node("Mul", []string{grad, ratio})

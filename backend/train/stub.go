@@ -7,10 +7,10 @@ import (
 	"downbeat.dev/backend/ort"
 )
 
-// Trainer is not there in a binary built without cgo.
+// Trainer is a stub in a binary built without cgo.
 type Trainer struct{}
 
-// Predictor is not there in a binary built without cgo.
+// Predictor is a stub in a binary built without cgo.
 type Predictor struct{}
 
 // New always fails with ort.ErrMissing.
@@ -25,19 +25,19 @@ func NewPredictor(library string, _ *onnx.Model, _ int) (*Predictor, error) {
 	return nil, err
 }
 
-// Step refuses.
+// Step always fails.
 func (t *Trainer) Step([]byte, []float32, float64) (float32, error) { return 0, ort.ErrMissing }
 
 // Weights returns nil.
 func (t *Trainer) Weights() []float32 { return nil }
 
-// SetWeights refuses.
+// SetWeights always fails.
 func (t *Trainer) SetWeights([]float32) error { return ort.ErrMissing }
 
 // Close does nothing.
 func (t *Trainer) Close() error { return nil }
 
-// Predict refuses.
+// Predict always fails.
 func (p *Predictor) Predict([]byte) (map[string][]float32, error) { return nil, ort.ErrMissing }
 
 // Close does nothing.

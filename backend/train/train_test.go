@@ -42,7 +42,7 @@ func detector() Net {
 		&Conv{Out: 4, K: 3, Stride: 2}, &Conv{Out: 6, K: 5, Stride: 2}, &Conv{Out: 7, K: 1, Stride: 1, Linear: true}}}
 }
 
-// batch makes random images and targets that are valid for the head.
+// batch returns random images and targets that are valid for the head.
 func batch(n Net, size int, r *rand.Rand) ([]byte, []float32) {
 	images := make([]byte, size*int(n.H*n.W)*3)
 	for i := range images {
@@ -111,8 +111,8 @@ func gradient(t *testing.T, n Net, size int) (func(w []float32) (float64, []floa
 	}, params
 }
 
-// TestGradientsAgainstDifferences moves every weight tensor along a random direction and compares
-// the loss's slope with the gradient.
+// TestGradientsAgainstDifferences moves every weight tensor along a random direction and compares the loss's slope
+// with the gradient.
 func TestGradientsAgainstDifferences(t *testing.T) {
 	needORT(t)
 	for _, n := range []Net{classifier(), pooled(), detector()} {

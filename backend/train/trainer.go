@@ -21,7 +21,7 @@ type Trainer struct {
 	target  *ortgo.Tensor[float32]
 	rate    *ortgo.Tensor[float32]
 	loss    *ortgo.Tensor[float32]
-	state   [2][3]*ortgo.Tensor[float32] // weights and moments: now and next, swapped every step
+	state   [2][3]*ortgo.Tensor[float32] // weights and moments: current and next, swapped every step
 	step    int
 }
 
@@ -99,7 +99,7 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 			len(images), len(targets), len(t.image.GetData()), len(t.target.GetData()))
 	}
 
-	// The tensors are the session's for good: a step copies in and allocates nothing.
+	// The tensors stay bound to the session: a step copies in and allocates nothing.
 	copy(t.image.GetData(), images)
 	copy(t.target.GetData(), targets)
 	t.step++
@@ -117,28 +117,28 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 		return 0, fmt.Errorf("step %d of %s: %w", t.step, t.net.Name, err)
 	}
 
-	// The sets change places only after a step that succeeded: one that failed leaves the weights as they were.
+	// Swap the sets only after a successful step: a failed one leaves the weights unchanged.
 	t.state[0], t.state[1] = t.state[1], t.state[0]
 	loss := t.loss.GetData()[0]
 
-	// A loss that differs from itself is not a number: no later step would mend it.
+	// A loss that differs from itself is NaN: no later step would repair it.
 	if loss != loss {
 		return loss, fmt.Errorf("step %d of %s: the loss is not a number", t.step, t.net.Name)
 	}
 	return loss, nil
 }
 
-// Weights returns the flat weight vector; valid and to be left unchanged until the next Step.
+// Weights returns the flat weight vector, valid until the next Step; do not change it.
 func (t *Trainer) Weights() []float32 { return t.state[0][0].GetData() }
 
-// SetWeights starts again from other weights, with the optimiser as it was at the beginning.
+// SetWeights starts again from other weights, with a new optimiser state.
 func (t *Trainer) SetWeights(weights []float32) error {
 	now := t.state[0][0].GetData()
 	if len(weights) != len(now) {
 		return fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), t.net.Name, len(now))
 	}
 
-	// The moments belong to the weights that were; other weights begin without a past.
+	// The moments belong to the old weights; new weights start without a history.
 	copy(now, weights)
 	for _, moment := range t.state[0][1:] {
 		clear(moment.GetData())
@@ -229,7 +229,7 @@ func newRunner(library string, m *onnx.Model) (*runner, error) {
 	}
 	defer o.Destroy()
 
-	// One thread, so that two runs of one seed add in the same order.
+	// One thread, so that two runs with one seed add in the same order.
 	if err := errors.Join(o.SetIntraOpNumThreads(1), o.SetInterOpNumThreads(1), o.SetLogSeverityLevel(ortgo.LoggingLevelError)); err != nil {
 		return nil, err
 	}
@@ -238,14 +238,14 @@ func newRunner(library string, m *onnx.Model) (*runner, error) {
 	return r, err
 }
 
-// newTensor makes a zeroed tensor that lives until the runner is closed.
+// newTensor returns a zeroed tensor that lives until the runner is closed.
 func newTensor[T ortgo.TensorData](r *runner, dims ...int64) (*ortgo.Tensor[T], error) {
 	n := int64(1)
 	for _, d := range dims {
 		n *= d
 	}
 
-	// Memory of Go's, which the runtime reads and writes in place.
+	// Go memory, which the runtime reads and writes in place.
 	t, err := ortgo.NewTensor(ortgo.NewShape(dims...), make([]T, n))
 	if err != nil {
 		return nil, fmt.Errorf("tensor %v: %w", dims, err)
@@ -266,7 +266,7 @@ func (r *runner) run(in, out map[string]ortgo.Value) error {
 }
 
 func (r *runner) close() error {
-	// Tensors end before the session that they were made for.
+	// Free tensors before their session.
 	var errs []error
 	for _, t := range r.tensors {
 		errs = append(errs, t.Destroy())
