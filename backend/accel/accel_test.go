@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEarlyRows draws what arrives early, what is given up, and what changes afterwards: outputs are always
-// those of the inputs at Execute.
+// TestEarlyRows draws which rows arrive early, which are abandoned, and which change afterwards: outputs always
+// belong to the inputs at Execute.
 func TestEarlyRows(t *testing.T) {
 	for _, movable := range []bool{true, false} {
 		r := open(t, cuda.Emulation{Virtual: true}, movable)
@@ -69,8 +69,8 @@ func (c stages) emulation() cuda.Emulation {
 		CommandTime: time.Microsecond, KernelTime: func(cuda.Launch) time.Duration { return c.compute }}
 }
 
-// flow is the throughput of consecutive batches of four rows in virtual time, as a share of what the slowest
-// stage alone would reach: with so many under way, and rows that arrive before their batch is submitted or not.
+// flow returns the throughput of consecutive batches of four rows in virtual time, as a share of the throughput of
+// the slowest stage alone, with under batches under way, and with or without early rows.
 func (c stages) flow(t *testing.T, movable, early bool, under int) (share float64) {
 	const batches = 50
 	r := open(t, c.emulation(), movable)
@@ -105,8 +105,8 @@ func (c stages) flow(t *testing.T, movable, early bool, under int) (share float6
 	return float64(batches*max(c.in, c.compute, c.out)) / float64(took)
 }
 
-// TestStagesOverlap wants consecutive batches to take as long as their slowest stage: copies in, compute and
-// copies out of different batches go on at once when two are under way.
+// TestStagesOverlap: consecutive batches take as long as their slowest stage. Copies in, compute and copies out of
+// different batches overlap when two are under way.
 func TestStagesOverlap(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []stages{{ms, 2 * ms, ms / 20}, {2 * ms, ms, ms / 20}, {ms, ms, ms / 20}, {ms, 2 * ms, ms}, {ms / 2, ms, ms}, {ms / 2, ms, 2 * ms}, {ms, ms, ms}} {
@@ -125,8 +125,8 @@ func TestStagesOverlap(t *testing.T) {
 	}
 }
 
-// TestEachCopyStartsWhenItsRowArrives has rows of a batch arrive one each millisecond, which is as long as a row's
-// copy takes: when the last has arrived only its own copy is left.
+// TestEachCopyStartsWhenItsRowArrives: a batch's rows arrive one per millisecond, which is as long as a row's copy
+// takes; when the last has arrived, only its own copy is left.
 func TestEachCopyStartsWhenItsRowArrives(t *testing.T) {
 	const ms = time.Millisecond
 	for _, early := range []bool{true, false} {
@@ -155,7 +155,7 @@ func TestEachCopyStartsWhenItsRowArrives(t *testing.T) {
 }
 
 // TestTwoUnderWay draws batches of two sizes on four slots, some with early rows, with up to two under way: each
-// one's outputs are those of its own inputs, whatever the other does.
+// one's outputs belong to its own inputs, whatever the other does.
 func TestTwoUnderWay(t *testing.T) {
 	for _, movable := range []bool{true, false} {
 		r := open(t, cuda.Emulation{Virtual: true}, movable)

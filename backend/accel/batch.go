@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// depth is how many batches of programs that are not movable can be under way: each needs an area of its own
-// until its outputs have left, and each area a captured graph for each batch size.
+// depth is the largest number of batches under way of programs that are not movable: each needs its own area until
+// its outputs are copied, and each area a captured graph for each batch size.
 const depth = limits.Ahead
 
 // area is device memory as large as a slot.
@@ -21,8 +21,8 @@ type area struct {
 	busy   bool // guarded by Executor.mu
 }
 
-// Submit copies what has not arrived early, runs the program and copies the outputs out, in one submission. The
-// three run on streams of their own and wait for each other by events.
+// Submit copies the rows that did not arrive early, runs the program and copies the outputs out, in one submission.
+// The three parts run on separate streams and wait for each other by events.
 func (e *Executor) Submit(b device.Batch) error {
 	e.tables.RLock()
 	l, at := e.models[b.Model], e.slots[b.Slot]
@@ -45,7 +45,7 @@ func (e *Executor) Submit(b device.Batch) error {
 	s.Reset()
 	at.gatherInputs(e, s, b, base)
 
-	// On the device a tensor lies at the offset that it has in the slot.
+	// On the device a tensor has the same offset as in the slot.
 	for k := range b.Model.Inputs {
 		lo, _ := b.Model.Inputs[k].Span(0, b.Rows)
 		l.inputs[k] = base + cuda.Address(lo)
@@ -56,14 +56,14 @@ func (e *Executor) Submit(b device.Batch) error {
 	}
 
 	if err := l.program.Enqueue(s, e.compute, b.Rows, l.inputs, l.outputs); err != nil {
-		// Batches under way hold memory: once they have ended, this one may fit.
+		// Batches under way hold memory: this one may fit once they have ended.
 		if e.under > 0 && (errors.Is(err, residency.ErrDoesNotFit) || errors.Is(err, cuda.ErrOutOfMemory)) {
 			return fmt.Errorf("run %s: %w: %w", b.Model.Name, device.ErrBusy, err)
 		}
 		return e.classifyFailure(b, joinErrors(err, e.settleEarly(at)))
 	}
 
-	// Outputs leave on a stream of their own, so that the next batch computes meanwhile.
+	// Outputs are copied on a separate stream, so that the next batch computes meanwhile.
 	s.Record(e.compute, at.computed)
 	s.Wait(e.out, at.computed)
 	for k := range b.Model.Outputs {
@@ -74,7 +74,7 @@ func (e *Executor) Submit(b device.Batch) error {
 	at.since = time.Now()
 	if err := e.dev.Submit(s); err != nil {
 		err = joinErrors(err, e.drainRefused(at, e.patienceFor(b)))
-		if !errors.Is(err, cuda.ErrHung) { // else the program stays in use: the device may still run it
+		if !errors.Is(err, cuda.ErrHung) { // otherwise the program stays in use: the device may still run it
 			err = joinErrors(err, l.program.Release(b.Rows))
 		}
 		return e.classifyFailure(b, joinErrors(err, e.settleEarly(at)))
@@ -86,20 +86,20 @@ func (e *Executor) Submit(b device.Batch) error {
 	return nil
 }
 
-// Wait returns when b has ended, and ends its use of the program.
+// Wait returns when b has ended, and releases its program.
 func (e *Executor) Wait(b device.Batch) error {
 	e.tables.RLock()
 	at := e.slots[b.Slot]
 	e.tables.RUnlock()
 
-	// A batch behind another begins when that one has ended.
+	// A batch that follows another begins when that one has ended.
 	l, began := at.runs, at.since
 	if e.ended.After(began) {
 		began = e.ended
 	}
 
 	patience := e.patienceFor(b)
-	if e.hung { // nothing behind the batch that hangs will end
+	if e.hung { // no batch after the one that hangs will end
 		patience = limits.Copies
 	}
 
@@ -122,7 +122,7 @@ func (e *Executor) Wait(b device.Batch) error {
 	return nil
 }
 
-// baseOf is where a batch's tensors lie on the device, at the offsets that they have in a slot. e.mu is held.
+// baseOf returns the device address of a batch's tensors, which have the same offsets as in a slot. e.mu is held.
 func (e *Executor) baseOf(at *place) (cuda.Address, error) {
 	if e.cfg.Movable {
 		return at.memory.Address(), nil
@@ -135,8 +135,8 @@ func (e *Executor) baseOf(at *place) (cuda.Address, error) {
 	return a.memory.Address(), nil
 }
 
-// takeArea gives base's area to the batch that was submitted. Areas go round, so that each one's graphs are captured
-// in warm-up. e.mu is held.
+// takeArea assigns the next area to the submitted batch. Areas take turns, so that warm-up captures the graphs of
+// each. e.mu is held.
 func (e *Executor) takeArea() *area {
 	e.under++
 	a := &e.areas[e.turn]
@@ -147,22 +147,22 @@ func (e *Executor) takeArea() *area {
 	return a
 }
 
-// leaveArea ends a batch. e.mu is held.
+// leaveArea releases a batch's area. e.mu is held.
 func (e *Executor) leaveArea(a *area) {
 	e.under--
 	a.busy = false
 }
 
-// settleEarly waits for early copies of a batch that has failed (X2).
+// settleEarly waits for early copies of a failed batch (X2).
 func (e *Executor) settleEarly(at *place) error {
 	err := e.dev.WaitFor(limits.Copies, at.ended)
 	at.forgetEarly()
 	return err
 }
 
-// drainRefused waits for what was enqueued of a submission that the device refused: its memory may be used again then.
+// drainRefused waits for the enqueued part of a submission that the device refused: then its memory may be reused.
 func (e *Executor) drainRefused(at *place, patience time.Duration) error {
-	// The same chain of events once more: its end lies behind whatever was enqueued on any of the streams.
+	// Repeat the same chain of events: its end lies after every command enqueued on any of the streams.
 	s := &e.sub
 	s.Reset()
 	s.Record(e.in, at.brought)
@@ -173,21 +173,22 @@ func (e *Executor) drainRefused(at *place, patience time.Duration) error {
 	return joinErrors(e.dev.Submit(s), e.dev.WaitFor(patience, at.done))
 }
 
-// patienceFor is how long a batch may take, once those before it have ended, before the device counts as hanging.
+// patienceFor returns how long a batch may take, after those before it have ended, before the device counts as
+// hanging.
 func (e *Executor) patienceFor(b device.Batch) time.Duration {
 	l := time.Duration(0)
 	if p := b.Model.Profile; p != nil && b.Rows <= p.Max() {
 		l = p.Exec(b.Rows)
 	}
 
-	// A configured limit is meant for a short batch; a long one has the time that its profile adds.
+	// A configured limit applies to a short batch; a long one gets its profile's time in addition.
 	if e.cfg.Timeout > 0 {
 		return max(e.cfg.Timeout, limits.Backend(l)-limits.Backend(0))
 	}
 	return limits.Device(l)
 }
 
-// joinErrors is errors.Join without an allocation when there is at most one error.
+// joinErrors is errors.Join without an allocation for at most one error.
 func joinErrors(a, b error) error {
 	switch {
 	case a == nil:
@@ -198,7 +199,7 @@ func joinErrors(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// classifyFailure says whose batch failed, and whether the device can be of any more use.
+// classifyFailure wraps a batch's error with its model, and with device.ErrLost if the device is unusable.
 func (e *Executor) classifyFailure(b device.Batch, err error) error {
 	err = fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, err)
 	if errors.Is(err, cuda.ErrHung) || e.dev.Err() != nil {

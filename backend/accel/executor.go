@@ -13,15 +13,16 @@ import (
 
 // Program is a model that is ready to run on a device.
 type Program interface {
-	// Enqueue adds to s the commands on st that turn the tensors at inputs into those at outputs, n rows each.
-	// Batches may be under way already; their commands precede these on st. An error leaves nothing to Release.
+	// Enqueue adds to s the commands on st that compute the tensors at outputs from those at inputs, n rows each.
+	// Batches may already be under way; their commands precede these on st. After an error there is nothing to
+	// Release.
 	Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error
 	// Release ends a batch of n that Enqueue began: its commands have ended, or were never submitted.
 	Release(n int) error
-	// Update makes ready to replace the weights; replace carries it out, behind what was recorded by after. While
-	// Update runs batches may be enqueued and released, not so during replace.
+	// Update prepares the replacement of the weights; replace carries it out, after the commands that after recorded.
+	// Batches may be enqueued and released during Update, but not during replace.
 	Update(weights *repo.Model) (replace func(after *cuda.Event) error, err error)
-	// Footprint says what the program takes on the device.
+	// Footprint returns the program's memory on the device.
 	Footprint() device.Footprint
 	// Close frees the program; none of its batches runs.
 	Close() error
@@ -29,20 +30,20 @@ type Program interface {
 
 // Config of an Executor.
 type Config struct {
-	// Compile makes a program of a model. The error wraps device.ErrUnsupported when another executor may take it.
-	// programs is locked while programs are enqueued and released, but not when Compile is called: it is for Compile
-	// to hold while it uses what programs share.
+	// Compile compiles a model to a program. The error wraps device.ErrUnsupported if another executor may run the
+	// model. programs is locked while programs are enqueued and released, but not during Compile: Compile locks it
+	// while it uses state that programs share.
 	Compile func(m *device.Model, programs sync.Locker) (Program, error)
-	// Movable programs run wherever a slot's device memory is. Others want their tensors at the same addresses
-	// each time (captured graphs hold them): early rows are then copied once more, within the device.
+	// Movable programs run at any slot's device memory. Others need their tensors at the same addresses each time,
+	// because captured graphs hold them: early rows are then copied once more, within the device.
 	Movable bool
-	Cold    bool          // there is nothing to warm up
-	Timeout time.Duration // of one batch, after which the device counts as lost, but in proportion to its profile; 0: limits.Device
-	// Borrowed devices are left open by Close, and by New when it fails.
+	Cold    bool          // no warm-up is needed
+	Timeout time.Duration // of one batch: then the device counts as lost; extended by the profile; 0: limits.Device
+	// Borrowed devices stay open after Close, and after a failed New.
 	Borrowed bool
 	Pageable bool   // pin nothing, for comparison
 	Close    func() // frees what the programs share, after all of them; may be nil
-	// Held tells what the programs hold and have moved; may be nil.
+	// Held returns the memory that the programs hold and have moved; may be nil.
 	Held func() device.Memory
 }
 
@@ -51,23 +52,23 @@ type Executor struct {
 	dev     *cuda.Device
 	cfg     Config
 	early   *cuda.Stream // copies of rows that arrive before their batch is submitted
-	in      *cuda.Stream // copies of the others, while the batch before computes
+	in      *cuda.Stream // copies of the others, while the previous batch computes
 	compute *cuda.Stream
 	out     *cuda.Stream // copies of outputs, while the next batch computes
-	updated *cuda.Event  // what was submitted before the latest Update; Update's
-	areas   [depth]area  // where programs that are not movable find their tensors
+	updated *cuda.Event  // recorded after the commands submitted before the latest Update; Update's
+	areas   [depth]area  // tensors of programs that are not movable
 	ended   time.Time    // when the last Wait returned; Wait's
 	hung    bool         // a Wait has given up; Wait's
 
-	mu    sync.Mutex // of Submit, and of Wait but for the waiting: programs belong to one goroutine at a time
+	mu    sync.Mutex // of Submit, and of Wait except while it waits: programs belong to one goroutine at a time
 	sub   cuda.Submission
 	turn  int // the area of the next batch; guarded by mu
 	under int // batches submitted that have not ended; guarded by mu
 
-	tables   sync.RWMutex // taken last; guards all below
+	tables   sync.RWMutex // locked last; guards all below
 	models   map[*device.Model]*loaded
 	slots    map[*device.Slot]*place
-	unpinned int   // slots whose copies go the slow way
+	unpinned int   // slots whose copies use pageable memory
 	held     int64 // device bytes of slots and areas
 }
 
@@ -75,10 +76,10 @@ type Executor struct {
 type loaded struct {
 	program         Program
 	inputs, outputs []cuda.Address
-	took            []time.Duration // by rows−1: what a short batch of late has taken; 0: not known
+	took            []time.Duration // by rows−1: the shortest recent duration of a batch; 0: unknown
 }
 
-// noteTime learns how long a batch took: the shortest counts, and is forgotten slowly.
+// noteTime updates the shortest duration of a batch, which increases slowly over time.
 func (l *loaded) noteTime(rows int, took time.Duration) {
 	t := &l.took[rows-1]
 	if *t += *t / 64; took < *t || *t == 0 {
@@ -86,7 +87,7 @@ func (l *loaded) noteTime(rows int, took time.Duration) {
 	}
 }
 
-// New takes over dev; on an error dev is closed.
+// New takes over dev; on an error it closes dev.
 func New(dev *cuda.Device, c Config) (*Executor, error) {
 	e := &Executor{dev: dev, cfg: c, models: map[*device.Model]*loaded{}, slots: map[*device.Slot]*place{}}
 	if err := e.openStreams(); err != nil {
@@ -106,10 +107,10 @@ func (e *Executor) openStreams() (err error) {
 	return err
 }
 
-// Device returns the device, for what its owner may ask: properties and counts.
+// Device returns the device, whose owner may read properties and counters.
 func (e *Executor) Device() *cuda.Device { return e.dev }
 
-// Capabilities says that batches overlap and rows may come early.
+// Capabilities says that batches overlap and rows may arrive early.
 func (e *Executor) Capabilities() device.Capabilities {
 	p := e.dev.Properties()
 	c := device.Capabilities{Ahead: true, Early: e, Passes: depth, Kind: p.Name, Memory: p.MemoryBytes}
@@ -122,7 +123,7 @@ func (e *Executor) Capabilities() device.Capabilities {
 	return c
 }
 
-// Memory returns what the programs hold and have moved, as of the last batch, and what the slots take.
+// Memory returns the memory that the programs hold and have moved, as of the last batch, and the memory of the slots.
 func (e *Executor) Memory() device.Memory {
 	var m device.Memory
 	if e.cfg.Held != nil {
@@ -135,7 +136,7 @@ func (e *Executor) Memory() device.Memory {
 	return m
 }
 
-// Load compiles m. The error wraps device.ErrUnsupported when the model needs another executor.
+// Load compiles m. The error wraps device.ErrUnsupported if the model needs another executor.
 func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	if e.findLoaded(m) != nil {
 		return device.Footprint{}, fmt.Errorf("load %s: loaded already", m.Name)
@@ -147,7 +148,7 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 		return device.Footprint{}, fmt.Errorf("load %s: %w: %w", m.Name, device.ErrLost, err)
 	}
 
-	// No lock is held: compiling takes long, and batches go on meanwhile.
+	// Hold no lock: compilation takes long, and batches continue meanwhile.
 	p, err := e.cfg.Compile(m, &e.mu)
 	if err != nil {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
@@ -160,14 +161,14 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	return p.Footprint(), nil
 }
 
-// Update replaces m's weights behind the batches that were submitted: their computation ends first.
+// Update replaces m's weights after the submitted batches: their computation ends first.
 func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 	l := e.findLoaded(m)
 	if l == nil {
 		return fmt.Errorf("update %s: not loaded", m.Name)
 	}
 
-	// Reading and compiling take long: batches go on meanwhile, and only the exchange stops them.
+	// Reading and compiling take long. Batches continue meanwhile; only the replacement stops them.
 	replace, err := l.program.Update(weights)
 	if err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
@@ -176,7 +177,7 @@ func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	// The event tells which batches still read the old weights.
+	// The event marks the end of the batches that still read the old weights.
 	var s cuda.Submission
 	s.Record(e.compute, e.updated)
 	if err := e.dev.Submit(&s); err != nil {
@@ -212,7 +213,7 @@ func (e *Executor) findLoaded(m *device.Model) *loaded {
 	return e.models[m]
 }
 
-// checkFits says whether every slot is large enough for m.
+// checkFits checks that every slot is large enough for m.
 func (e *Executor) checkFits(m *device.Model) error {
 	e.tables.RLock()
 	defer e.tables.RUnlock()
@@ -224,11 +225,11 @@ func (e *Executor) checkFits(m *device.Model) error {
 	return nil
 }
 
-// Close frees everything and closes the device. A device that hangs is given up after some seconds.
+// Close frees everything and closes the device. It gives up on a hanging device after some seconds.
 func (e *Executor) Close() error {
 	var errs []error
 
-	// Programs go first: they hold what cfg.Close frees.
+	// Close programs first: they hold resources that cfg.Close frees.
 	for _, l := range e.models {
 		errs = append(errs, l.program.Close())
 	}
@@ -254,7 +255,7 @@ func (e *Executor) Close() error {
 	}
 
 	if e.dev.Err() != nil {
-		errs = nil // of a lost device nothing comes back in order
+		errs = nil // a lost device reports an error for each call
 	}
 	if !e.cfg.Borrowed {
 		errs = append(errs, e.dev.Close())

@@ -12,8 +12,8 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// TestABatchThatFailsLeavesTheOthersAlone has the second of two refused by its program, by the device for want of
-// memory, and by the device in the middle of its submission, while the first is under way.
+// TestABatchThatFailsLeavesTheOthersAlone: while a first batch is under way, a second is refused by its program, by
+// the device for lack of memory, and by the device in the middle of its submission.
 func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
 	for _, movable := range []bool{true, false} {
 		refuse := false
@@ -70,7 +70,7 @@ func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-// TestALostDeviceLosesAllUnderWay is a sticky error with two batches under way.
+// TestALostDeviceLosesAllUnderWay: a sticky error hits with two batches under way.
 func TestALostDeviceLosesAllUnderWay(t *testing.T) {
 	armed := false
 	r := open(t, cuda.Emulation{Virtual: true, Fault: func(s cuda.Site) cuda.Fault {
@@ -98,8 +98,8 @@ func TestALostDeviceLosesAllUnderWay(t *testing.T) {
 	r.close()
 }
 
-// TestOutOfMemoryAtEverySite fails each call of a whole life in turn, as the driver would: the error says what
-// was out, nothing is left open, and the next attempt of the same call passes.
+// TestOutOfMemoryAtEverySite fails each call of a whole life in turn, as the driver would: the error says that memory
+// was out, nothing stays open, and the next attempt of the same call passes.
 func TestOutOfMemoryAtEverySite(t *testing.T) {
 	for _, movable := range []bool{true, false} {
 		for n := 0; ; n++ {
@@ -121,7 +121,7 @@ func TestOutOfMemoryAtEverySite(t *testing.T) {
 	}
 }
 
-// life opens, loads and runs, closes, and returns the first error. A load or a batch that fails is tried again.
+// life opens, loads, runs and closes, and returns the first error. It retries a failed load or batch.
 func life(t *testing.T, dev *cuda.Device, movable bool) error {
 	p := &plusOne{}
 	e, err := New(dev, config(p, movable, 30*time.Second, dev))
@@ -151,7 +151,7 @@ func life(t *testing.T, dev *cuda.Device, movable bool) error {
 	return joinErrors(joinErrors(first, r.two()), e.Close())
 }
 
-// two has two batches under way, and offers again what was refused.
+// two has two batches under way, and submits refused ones again.
 func (r *rig) two() (first error) {
 	a, b := device.Batch{Model: r.model, Slot: r.slots[0], Rows: 1}, device.Batch{Model: r.model, Slot: r.slots[1], Rows: 1}
 	for i := range 2 {

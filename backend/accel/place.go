@@ -10,33 +10,33 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// earlyBytes is from which size on a run of rows is worth a submission of its own: the link moves it in
-// about the time that enqueueing a copy takes.
+// earlyBytes is the size from which a run of rows is worth a separate submission: the link moves it in about the time
+// that enqueueing a copy takes.
 const earlyBytes = 32 << 10
 
-// place is a slot on the device.
+// place is a slot's memory and state on the device.
 type place struct {
 	slot   *device.Slot
-	pinned *cuda.Registered // nil: copies go the slow way
+	pinned *cuda.Registered // nil: copies use pageable memory
 	memory *cuda.Memory     // as large as the slot
 
 	// Of the batch under way on the slot.
-	brought  *cuda.Event // its inputs are where the program finds them
+	brought  *cuda.Event // its inputs are where the program expects them
 	computed *cuda.Event // its outputs are on the device
-	done     *cuda.Event // and in the slot
+	done     *cuda.Event // its outputs are in the slot
 	since    time.Time   // when it was submitted
 	area     *area
 	runs     *loaded // its program
 
 	mu    sync.Mutex
-	model *device.Model // whose rows have arrived early; nil: nobody's
+	model *device.Model // whose rows have arrived early; nil: none
 	rows  []bool        // of each input of model, all its rows: copied, or on the way
 	any   bool          // a copy was enqueued since the last batch or Abandon
 	ended *cuda.Event   // the last early copy
 	sub   cuda.Submission
 }
 
-// AddSlot pins s and makes room for it on the device.
+// AddSlot pins s and allocates its memory on the device.
 func (e *Executor) AddSlot(s *device.Slot) error {
 	e.tables.Lock()
 	defer e.tables.Unlock()
@@ -58,13 +58,13 @@ func (e *Executor) AddSlot(s *device.Slot) error {
 		}
 	}
 
-	// A slot that was added in part is taken back whole.
+	// Remove a partly added slot entirely.
 	delete(e.slots, s)
 	e.closePlace(at)
 	return fmt.Errorf("slot %d: %w", s.Index, err)
 }
 
-// DropSlot frees what s has on the device.
+// DropSlot frees the memory of s on the device.
 func (e *Executor) DropSlot(s *device.Slot) error {
 	e.tables.Lock()
 	defer e.tables.Unlock()
@@ -78,14 +78,14 @@ func (e *Executor) DropSlot(s *device.Slot) error {
 	return e.fitAreas()
 }
 
-// newPlace makes a slot's place. tables is held.
+// newPlace creates a slot's place. tables is held.
 func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 	at = &place{slot: s}
 	if !e.cfg.Pageable {
 		at.pinned, err = e.dev.Register(s.Memory())
 	}
 	if at.pinned == nil {
-		e.unpinned++ // as asked; or the limit on locked pages, or a page shared with a neighbour: slower, not wrong
+		e.unpinned++ // configured so, or the limit on locked pages, or a page shared with a neighbor: slower, not wrong
 		if e.dev.Err() != nil {
 			return at, err
 		}
@@ -103,7 +103,7 @@ func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 	return at, err
 }
 
-// closePlace frees a place, complete or not. tables is held.
+// closePlace frees a place, also a partly created one. tables is held.
 func (e *Executor) closePlace(at *place) {
 	if at.pinned == nil {
 		e.unpinned--
@@ -114,8 +114,8 @@ func (e *Executor) closePlace(at *place) {
 	at.freeOnDevice()
 }
 
-// fitAreas makes the areas as large as the largest slot. Graphs that hold the old addresses are captured anew when
-// their batch sizes run next. tables is held, and no batch is under way.
+// fitAreas makes the areas as large as the largest slot. Graphs with the old addresses are captured again when their
+// batch sizes next run. tables is held, and no batch is under way.
 func (e *Executor) fitAreas() error {
 	if e.cfg.Movable {
 		return nil
@@ -126,7 +126,7 @@ func (e *Executor) fitAreas() error {
 		size = max(size, int64(len(s.Memory())))
 	}
 
-	// Areas that are large enough keep their addresses, and the graphs that hold those.
+	// Areas that are large enough keep their addresses, and with them their graphs.
 	if m := e.areas[0].memory; m != nil && m.Bytes() == size {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (at *place) freeOnDevice() {
 	}
 }
 
-// Arrived starts the copies of rows that are large enough for it to pay; device.Early says more.
+// Arrived starts the copies of rows that are large enough to be worth it; see device.Early.
 func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) {
 	first, last, bytes := 0, len(m.Inputs)-1, m.InBytes
 	if k != device.AllInputs {
@@ -186,7 +186,7 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 	at.mu.Lock()
 	defer at.mu.Unlock()
 
-	// The first rows of a batch: nothing of it is on the device yet.
+	// These are the first rows of a batch: none of it is on the device yet.
 	if at.model != m {
 		at.model, at.any = m, false
 		at.rows = append(at.rows[:0], make([]bool, m.BatchMax*len(m.Inputs))...)
@@ -202,7 +202,7 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 	s.Record(e.early, at.ended)
 	at.any = true
 
-	if e.dev.Submit(s) != nil { // some may be under way: the batch copies them again, behind this record
+	if e.dev.Submit(s) != nil { // some may be under way: the batch copies them again, after this record
 		s.Reset()
 		s.Record(e.early, at.ended)
 		_ = e.dev.Submit(s)
@@ -216,7 +216,7 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 	}
 }
 
-// Abandon forgets what has arrived and waits until nothing reads the slot.
+// Abandon discards the early rows and waits until nothing reads the slot.
 func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	e.tables.RLock()
 	at := e.slots[slot]
@@ -228,30 +228,30 @@ func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if at.any {
-		_ = e.dev.WaitFor(limits.Copies, at.ended) // a device that fails says so to the next batch
+		_ = e.dev.WaitFor(limits.Copies, at.ended) // a failing device reports the error to the next batch
 	}
 	at.model, at.any = nil, false
 }
 
-// gatherInputs adds to s what brings b's inputs to base: early rows are there already, or are copied there within the
-// device; the others come from the slot. Compute waits for it. While a batch is under way that happens on the stream
-// in, beside its compute; else there is nothing to be beside, and no event to pay for. e.mu is held.
+// gatherInputs adds to s the commands that bring b's inputs to base. Early rows are already there, or are copied
+// there within the device; the others come from the slot. The computation waits for them. While a batch is under way
+// these copies run on stream in, concurrently with its computation; otherwise they run on the compute stream, which
+// saves an event. e.mu is held.
 func (at *place) gatherInputs(e *Executor, s *cuda.Submission, b device.Batch, base cuda.Address) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 
-	// With a batch under way inputs come in beside it; otherwise there is nothing to come beside, and one stream
-	// saves an event.
+	// With a batch under way inputs are copied concurrently; otherwise one stream saves an event.
 	in := e.compute
 	if e.under > 0 {
 		in = e.in
 	}
 
 	if at.any {
-		s.Wait(in, at.ended) // also for rows of no use: their copies must not come later
+		s.Wait(in, at.ended) // also for unused rows: their copies must not come later
 	}
 
-	// Rows that are here already are moved, the others copied, each in runs as long as they are alike.
+	// Move early rows and copy the others, each in runs of equal kind.
 	for k := range b.Model.Inputs {
 		for from := 0; from < b.Rows; {
 			here := at.isEarly(b.Model, k, from)
@@ -272,19 +272,19 @@ func (at *place) gatherInputs(e *Executor, s *cuda.Submission, b device.Batch, b
 		}
 	}
 
-	// The program must not begin before its inputs are there.
+	// The program must not begin before its inputs are complete.
 	if in != e.compute {
 		s.Record(in, at.brought)
 		s.Wait(e.compute, at.brought)
 	}
 }
 
-// isEarly tells whether input k of a row of m was copied, or is on the way. at.mu is held.
+// isEarly reports whether input k of a row of m was copied, or is on the way. at.mu is held.
 func (at *place) isEarly(m *device.Model, k, row int) bool {
 	return at.any && at.model == m && at.rows[k*m.BatchMax+row]
 }
 
-// forgetEarly ends what is known of early rows: their batch was submitted, or will never be.
+// forgetEarly discards the record of early rows: their batch was submitted, or never will be.
 func (at *place) forgetEarly() {
 	at.mu.Lock()
 	defer at.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// plusOne is a program whose only kernel joins the halves of a row and adds one to every thousandth byte.
+// plusOne is a program whose single kernel joins the halves of a row and adds one to every thousandth byte.
 type plusOne struct {
 	kernel   cuda.Kernel
 	module   *cuda.Module
@@ -54,7 +54,7 @@ func kernel(m *cuda.DeviceMemory, l cuda.Launch) {
 
 const stride = 1000 // of a row's bytes
 
-// Bytes of an input and of an output.
+// Sizes of an input and of an output in bytes.
 const (
 	half     = 40_000
 	rowBytes = 2 * half

@@ -18,7 +18,7 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// product is y = x·w, 32 wide: 4 KiB of weights that are v on the diagonal.
+// product returns y = x·w, 32 wide: 4 KiB of weights with v on the diagonal.
 func product(t *testing.T, name string, v float32, depth int) *device.Model {
 	g := onnx.NewBuilder(name)
 	x := g.Input("x", onnx.Float, onnx.Batched(32))
@@ -71,9 +71,9 @@ func closeAll(t *testing.T, what string, dev *cuda.Device, e *Executor) {
 	}
 }
 
-// TestOutOfMemoryAtEverySite fails each allocation of a whole life in turn: opening, loading two models of which
-// one fits at a time, batches that evict and reload. Each failure is an error that says so, the same call passes
-// afterwards with the right answer, and nothing is left open.
+// TestOutOfMemoryAtEverySite fails each allocation of a whole life in turn: opening, loading two models of which one
+// fits at a time, and batches that evict and reload. Each failure is an error that says so, the same call then passes
+// with the right answer, and nothing stays open.
 func TestOutOfMemoryAtEverySite(t *testing.T) {
 	for n := 0; ; n++ {
 		hit := ""
@@ -105,7 +105,7 @@ func TestOutOfMemoryAtEverySite(t *testing.T) {
 	}
 }
 
-// work loads two models and runs them in turn, trying again what fails, and returns what failed.
+// work loads two models, runs them in turn, retries failed calls, and returns the failures.
 func work(t *testing.T, e *Executor) (failed []error) {
 	a, b := product(t, "a", 2, 1), product(t, "b", 3, 1)
 	slots := slotsFor(t, 2, a, b)
@@ -134,9 +134,9 @@ func work(t *testing.T, e *Executor) (failed []error) {
 	return failed
 }
 
-// TestOutOfMemoryBesideABatch fails each allocation while batches of three models run two at a time on a device
-// that holds two of them. What is refused beside another batch passes when that one has ended, or when it is offered
-// again; answers are right, and nothing is left open.
+// TestOutOfMemoryBesideABatch fails each allocation while batches of three models run two at a time on a device that
+// holds two of them. A batch that is refused while another runs passes when that one has ended, or when it is
+// submitted again; answers are right, and nothing stays open.
 func TestOutOfMemoryBesideABatch(t *testing.T) {
 	for n := 0; ; n++ {
 		armed, hit := false, ""
@@ -159,7 +159,7 @@ func TestOutOfMemoryBesideABatch(t *testing.T) {
 		}
 		armed = true
 		refused := pairs(t, e, models, slots)
-		if len(refused) > 1 || len(refused) == 0 && hit != "" && hit != "pin" { // pageable memory does
+		if len(refused) > 1 || len(refused) == 0 && hit != "" && hit != "pin" { // pageable memory suffices
 			t.Errorf("call %d (%s): refused %v", n, hit, refused)
 		}
 		closeAll(t, fmt.Sprintf("call %d (%s)", n, hit), dev, e)
@@ -172,7 +172,7 @@ func TestOutOfMemoryBesideABatch(t *testing.T) {
 	}
 }
 
-// pairs runs batches of the models in turn, two at a time, and returns what was refused at first.
+// pairs runs batches of the models in turn, two at a time, and returns those refused at first.
 func pairs(t *testing.T, e *Executor, models []*device.Model, slots []*device.Slot) (refused []error) {
 	factors := []float32{2, 3, 5}
 	var last device.Batch
@@ -235,8 +235,8 @@ func TestWeightsThatDoNotFit(t *testing.T) {
 	closeAll(t, "too large", dev, e)
 }
 
-// TestModelsThatDoNotFitTogetherTakeTurns has the second of two batches refused while the first is under way, and
-// taken when it has ended: each model fits in device memory, both do not.
+// TestModelsThatDoNotFitTogetherTakeTurns: the second of two batches is refused while the first is under way, and
+// accepted when it has ended: each model fits in device memory, both together do not.
 func TestModelsThatDoNotFitTogetherTakeTurns(t *testing.T) {
 	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{DeviceBytes: 6 << 10})
 	if err != nil {
@@ -270,7 +270,7 @@ func TestModelsThatDoNotFitTogetherTakeTurns(t *testing.T) {
 	closeAll(t, "two models", dev, e)
 }
 
-// TestNaNWeights are refused when the model is loaded, by name; others are not disturbed.
+// TestNaNWeights: a model with NaN weights is refused by name at Load; others are not affected.
 func TestNaNWeights(t *testing.T) {
 	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{})
 	if err != nil {
@@ -293,7 +293,7 @@ func TestNaNWeights(t *testing.T) {
 	closeAll(t, "NaN", dev, e)
 }
 
-// TestTwoProcessesShareADevice lets another process take memory before and while we use the device.
+// TestTwoProcessesShareADevice: another process takes memory before and during the use of the device.
 func TestTwoProcessesShareADevice(t *testing.T) {
 	var taken atomic.Int64
 	em := cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Taken: taken.Load}
@@ -301,13 +301,13 @@ func TestTwoProcessesShareADevice(t *testing.T) {
 	if dev, _, err := openOn(t, em, Config{}); !errors.Is(err, cuda.ErrOutOfMemory) || !strings.Contains(err.Error(), "0 of the device's 1024 KiB were free") || dev.Live() != (cuda.Live{}) {
 		t.Errorf("on a full device: %v, live %+v", err, dev.Live())
 	}
-	taken.Store(512 << 10) // what is free is what we reserve from
+	taken.Store(512 << 10) // the reservation is made from the free memory
 	dev, e, err := openOn(t, em, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := product(t, "a", 2, 1)
-	taken.Store(1 << 20) // the other takes the rest
+	taken.Store(1 << 20) // the other process takes the rest
 	slots := slotsFor(t, 2, a)
 	if err := devicetest.Load(e, a, slots); !errors.Is(err, cuda.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
 		t.Errorf("load: %v", err)
@@ -316,15 +316,15 @@ func TestTwoProcessesShareADevice(t *testing.T) {
 	if err := devicetest.Load(e, a, slots); err != nil {
 		t.Errorf("after the other has given memory back: %v", err)
 	}
-	taken.Store(1 << 20) // what we hold stays ours
+	taken.Store(1 << 20) // reserved memory stays reserved
 	if got, err := run(t, e, a, slots[0], 4); err != nil || got != 8 {
 		t.Errorf("got %v, %v", got, err)
 	}
 	closeAll(t, "shared", dev, e)
 }
 
-// TestADeviceThatDisappears loses the device at each command of a batch; a batch of rows of which some have
-// arrived early is lost as a whole, and closing leaves nothing open.
+// TestADeviceThatDisappears loses the device at each command of a batch: a batch with some early rows is lost
+// entirely, and closing leaves nothing open.
 func TestADeviceThatDisappears(t *testing.T) {
 	for _, op := range []string{"submit", "copy in", "copy", "launch", "graph", "copy out"} {
 		armed := false

@@ -29,7 +29,7 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 		g.Constants = append(g.Constants, *c)
 	}
 
-	// Old files list their constants among the inputs; nobody feeds those.
+	// Old files list their constants among the inputs; no request feeds those.
 	for _, v := range m.Graph.FeedInputs() {
 		in, err := toInput(v)
 		if err != nil {
@@ -61,7 +61,7 @@ func toConstant(t *onnx.Tensor) (*layers.Constant, error) {
 		return nil, fmt.Errorf("constant %q lies in another file: %w", t.Name, layers.ErrUnsupported)
 	}
 
-	// The bytes stay the file's: weights are large, and are only read.
+	// Share the file's bytes: weights are large, and only read.
 	c := &layers.Constant{Value: layers.Value{Name: t.Name, Type: typ, Dims: make([]int, len(t.Dims))}, Data: t.Raw}
 	for i, d := range t.Dims {
 		c.Dims[i] = int(d)
@@ -85,7 +85,7 @@ func toInput(v onnx.Value) (layers.Value, error) {
 func toNode(n *onnx.Node) (layers.Node, error) {
 	out := layers.Node{Name: n.Name, Op: n.Op, Inputs: n.Inputs, Outputs: n.Outputs, Attrs: map[string]layers.Attr{}}
 	if n.Domain != "" && n.Domain != "ai.onnx" {
-		out.Op = n.Domain + "." + n.Op // another set's operator of the same name is another operator
+		out.Op = n.Domain + "." + n.Op // an operator of another set with the same name is another operator
 	}
 
 	for i := range n.Attrs {

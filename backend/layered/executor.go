@@ -20,7 +20,7 @@ import (
 
 // Config of an Executor.
 type Config struct {
-	DeviceBytes int64         // for parameters and activations of all models; 0: four fifths of what is free
+	DeviceBytes int64         // for parameters and activations of all models; 0: four fifths of the free memory
 	PinnedBytes int64         // for evicted parameters; 0: 256 MiB
 	Timeout     time.Duration // of one batch, after which the GPU counts as lost; 0: limits.Device
 }
@@ -36,7 +36,7 @@ type Executor struct {
 	memory device.Memory // as of the last batch; guarded by mu
 }
 
-// New takes over dev; on an error dev is closed.
+// New takes over dev; on an error it closes dev.
 func New(dev *cuda.Device, c Config) (*Executor, error) {
 	e := &Executor{}
 	err := e.openRuntime(dev, c)
@@ -54,7 +54,7 @@ func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
 		return err
 	}
 
-	// Slots and their areas are allocated beside the models, from what this leaves.
+	// Slots and their areas are allocated besides the models, from the rest.
 	if c.DeviceBytes == 0 {
 		c.DeviceBytes = free / 5 * 4
 	}
@@ -63,10 +63,10 @@ func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
 	}
 
 	if c.DeviceBytes < deviceBytesMin {
-		c.DeviceBytes = deviceBytesMin // the reservation says that even this is too much
+		c.DeviceBytes = deviceBytesMin // the reservation fails if even this is too much
 	}
 
-	// Tuning takes its time while a model is loaded, and every batch saves it.
+	// Tuning takes time while a model is loaded, and saves time in every batch.
 	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Hang: limits.Moves,
 		Capture: true, Tune: true})
 	if errors.Is(err, cuda.ErrOutOfMemory) {
@@ -75,12 +75,12 @@ func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
 	return err
 }
 
-// program is an executor.Model that tells what its batches moved.
+// program is an executor.Model that reports the memory that its batches moved.
 type program struct {
 	*executor.Model
 	e      *Executor
 	model  *device.Model
-	common int64       // bytes of parameters that the model which it is an exit of has, too
+	common int64       // bytes of parameters shared with the model whose exit it is
 	shared sync.Locker // guards the runtime
 }
 
@@ -91,7 +91,7 @@ func (p program) Release(n int) error {
 	return err
 }
 
-// Footprint returns what the parameters take, and the activations of the largest batch.
+// Footprint returns the memory of the parameters, and of the largest batch's activations.
 func (p program) Footprint() device.Footprint {
 	p.shared.Lock()
 	defer p.shared.Unlock()
@@ -99,7 +99,7 @@ func (p program) Footprint() device.Footprint {
 	return device.Footprint{Static: static, Shared: min(static, p.common), Dynamic: dynamic}
 }
 
-// Update reads the weights' file and compiles it for the batch sizes that are in use.
+// Update reads the weights' file and compiles it for the batch sizes in use.
 func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 	if err := p.model.CheckUpdate(weights); err != nil {
 		return nil, err
@@ -110,12 +110,12 @@ func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 		return nil, err
 	}
 
-	// Batch sizes that are planned after this are compiled when the weights are exchanged.
+	// Batch sizes that are planned after this are compiled when the weights are replaced.
 	p.shared.Lock()
 	batches := p.Planned()
 	p.shared.Unlock()
 
-	// Compiling needs no lock, so batches go on meanwhile.
+	// Compilation needs no lock, so batches continue meanwhile.
 	w, err := p.Weights(g, batches)
 	if errors.Is(err, executor.ErrShape) {
 		err = fmt.Errorf("%w: %w", device.ErrShape, err)
@@ -126,7 +126,7 @@ func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 	return func(after *cuda.Event) error { return p.Replace(w, after) }, nil
 }
 
-// Close forgets the model, and notes what that has freed.
+// Close removes the model, and records the freed memory.
 func (p program) Close() error {
 	err := p.Model.Close()
 	p.e.noteMemory()
@@ -138,7 +138,7 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 		return nil, fmt.Errorf("platform %s: %w", m.Source.Platform, device.ErrUnsupported)
 	}
 
-	// The kernels want an element of every tensor.
+	// The kernels need at least one element in every tensor.
 	if isEmpty := func(t device.Tensor) bool { return t.IsEmpty() }; slices.ContainsFunc(m.Inputs, isEmpty) || slices.ContainsFunc(m.Outputs, isEmpty) {
 		return nil, fmt.Errorf("a dimension of size 0: %w", device.ErrUnsupported)
 	}
@@ -153,7 +153,7 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 		return nil, fmt.Errorf("parameters: %w", err)
 	}
 
-	// The file was read without the lock, which batches of other models need.
+	// Read the file without the lock, because batches of other models need it.
 	shared.Lock()
 	defer shared.Unlock()
 	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision, Share: !part.Whole, Shared: shared})
@@ -163,7 +163,7 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 	return program{l, e, m, part.SharedBytes, shared}, nil
 }
 
-// markUnsupported says in the backend's words that the kernels do not support a model.
+// markUnsupported wraps the error of an unsupported model with device.ErrUnsupported.
 func markUnsupported(err error) error {
 	if errors.Is(err, layers.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", device.ErrUnsupported, err)
@@ -171,21 +171,21 @@ func markUnsupported(err error) error {
 	return err
 }
 
-// readGraph reads what m runs of source's file, and puts the inputs and outputs of the graph in m's order.
+// readGraph reads the part of source's file that m runs, and puts the graph's inputs and outputs in m's order.
 func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, onnx.Part, error) {
 	part, err := onnx.ReadPart(source)
 	if err != nil {
 		return nil, part, err
 	}
 
-	// What the graph has a default for is one of its constants here, which no request can replace.
+	// An input with a default in the graph is a constant here, which no request can replace.
 	for i := range source.Inputs {
 		if name := source.Inputs[i].Name; source.Config.IsOptional(name) && part.Graph.Initializer(name) != nil {
 			return nil, part, fmt.Errorf("input %q takes the place of a default: %w", name, layers.ErrUnsupported)
 		}
 	}
 
-	// Clients go by the repository's configuration, so the graph must agree with it.
+	// Clients rely on the repository's configuration, so the graph must agree with it.
 	if err := part.Graph.Match(source); err != nil {
 		return nil, part, err
 	}
@@ -197,7 +197,8 @@ func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, onnx.Part, e
 	return g, part, orderTensors(g, m)
 }
 
-// closeDims puts the sizes that a model is loaded with in the place of those that its graph leaves open; the batch's stays.
+// closeDims replaces the sizes that a graph leaves open by those that the model is loaded with; the batch dimension
+// stays open.
 func closeDims(dims []int, sizes []int64) {
 	batch := len(dims) - len(sizes)
 	for i, n := range sizes {
@@ -217,7 +218,7 @@ func orderTensors(g *layers.Graph, m *device.Model) error {
 		return fmt.Errorf("the graph has %d inputs, the model %d", len(g.Inputs), len(m.Inputs))
 	}
 
-	// A slot's tensors lie in the model's order, which need not be the file's.
+	// A slot's tensors are in the model's order, which may differ from the file's.
 	g.Inputs, g.Outputs = nil, nil
 	for i := range m.Inputs {
 		v := byName[m.Inputs[i].Name]
@@ -230,7 +231,7 @@ func orderTensors(g *layers.Graph, m *device.Model) error {
 	return nil
 }
 
-// noteMemory takes over the store's counts; the programs' lock is held.
+// noteMemory copies the store's counts; the programs' lock is held.
 func (e *Executor) noteMemory() {
 	s := e.runtime.Stats()
 
@@ -242,7 +243,7 @@ func (e *Executor) noteMemory() {
 		BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut), Pageable: uint64(s.Fallback), LoadTime: s.LoadTime}
 }
 
-// heldMemory returns what the models' contents came to so far, as of the last batch.
+// heldMemory returns the memory of the models' contents as of the last batch.
 func (e *Executor) heldMemory() device.Memory {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -258,10 +259,10 @@ func Open(index int, c Config) (*Executor, error) {
 	return New(dev, c)
 }
 
-// Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
+// Name returns the GPU's name, for logs and for profiles, which apply to GPUs of that name.
 func (e *Executor) Name() string { return e.Device().Properties().Name }
 
-// Kind names what a profile of GPU index is good for, and describes the GPU.
+// Kind returns the kind for which a profile of GPU index is valid, and a description of the GPU.
 func Kind(index int) (kind, about string, err error) {
 	dev, err := cuda.Open(cuda.Config{Index: index})
 	if err != nil {
@@ -273,7 +274,8 @@ func Kind(index int) (kind, about string, err error) {
 	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), about, dev.Close()
 }
 
-// Libraries names what products and convolutions may use beside our kernels on GPU index; "" for nothing.
+// Libraries names the libraries that products and convolutions may use besides the own kernels on GPU index; "" for
+// none.
 func Libraries(index int) (string, error) {
 	dev, err := cuda.Open(cuda.Config{Index: index})
 	if err != nil {

@@ -52,7 +52,7 @@ func writeModel(t *testing.T, g *onnx.Builder, batchMax int, width int64) *devic
 	return d
 }
 
-// twice is y = x + x; next is y = x·w + 1 with weights that double.
+// twice returns y = x + x; next returns y = x·w + 1 with weights that double.
 func twice(t *testing.T) *device.Model {
 	g := onnx.NewBuilder("twice")
 	x := g.Input("x", onnx.Float, onnx.Batched(4))
@@ -62,7 +62,7 @@ func twice(t *testing.T) *device.Model {
 
 func next(t *testing.T) *device.Model { return times(t, 2) }
 
-// corrupt is a model whose file is none.
+// corrupt returns a model whose file is invalid.
 func corrupt(t *testing.T) *device.Model {
 	m := twice(t)
 	if err := os.WriteFile(m.Source.ONNXPath, []byte("no model"), 0o644); err != nil {
@@ -71,7 +71,7 @@ func corrupt(t *testing.T) *device.Model {
 	return m
 }
 
-// times is y = x·w + 1 with weights that multiply by factor.
+// times returns y = x·w + 1 with weights that multiply by factor.
 func times(t *testing.T, factor float32) *device.Model {
 	g := onnx.NewBuilder("next")
 	x := g.Input("x", onnx.Float, onnx.Batched(2))
@@ -81,7 +81,7 @@ func times(t *testing.T, factor float32) *device.Model {
 	return writeModel(t, g, 3, 2)
 }
 
-// patient is a timeout that no host stands still for.
+// patient is a timeout longer than any stall of a host.
 const patient = 30 * time.Second
 
 func open(t *testing.T, fault func(cuda.Site) cuda.Fault, timeout time.Duration) *Executor {
@@ -97,7 +97,7 @@ func open(t *testing.T, fault func(cuda.Site) cuda.Fault, timeout time.Duration)
 	return e
 }
 
-// openAny opens a GPU where the tests must find one, else the emulated device.
+// openAny opens a GPU if the tests require one, otherwise the emulated device.
 func openAny(t *testing.T) *Executor {
 	t.Helper()
 	if os.Getenv("DOWNBEAT_REQUIRE_GPU") != "1" {
@@ -187,8 +187,7 @@ func TestLostAndHungDevicesAreReported(t *testing.T) {
 	}
 }
 
-// Whatever allocation fails while a model is loaded, the error comes back, nothing leaks, and the next
-// load succeeds.
+// For any allocation that fails during a load, the load returns the error, nothing leaks, and the next load succeeds.
 func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 	for n := 0; ; n++ {
 		calls, armed, hit := 0, false, ""
@@ -236,7 +235,8 @@ func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
 	}
 }
 
-// A model's parameter "precision" says how the GPU stores its numbers; requests stay FP32. Unknown ones are named.
+// A model's parameter "precision" sets the GPU's number format; requests stay FP32. Unknown values are refused by
+// name.
 func TestPrecisionIsAParameterOfTheModel(t *testing.T) {
 	for precision, wrong := range map[string]string{"fp16": "", "bf16": "", "fp32": "", "fp8": `precision "fp8": want fp32, fp16 or bf16`} {
 		e := open(t, nil, patient)

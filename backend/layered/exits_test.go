@@ -39,7 +39,7 @@ func openStructure(t *testing.T, name string) (all []*device.Model) {
 	return all
 }
 
-// bytesAfter is what parameters take on the device once each of the models has run a batch.
+// bytesAfter returns the parameters' memory on the device after each of the models has run a batch.
 func bytesAfter(t *testing.T, models []*device.Model) (int64, []device.Footprint) {
 	t.Helper()
 	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{})
@@ -78,7 +78,7 @@ func bytesAfter(t *testing.T, models []*device.Model) (int64, []device.Footprint
 	return held, prints
 }
 
-// headBytes is what the layers take that the exits have for themselves, each rounded up as the device's memory is.
+// headBytes returns the memory of the layers that the exits do not share, each rounded up as device memory is.
 func headBytes(t *testing.T, exits []*device.Model) (bytes int64) {
 	t.Helper()
 	for _, m := range exits {
@@ -101,7 +101,7 @@ func headBytes(t *testing.T, exits []*device.Model) (bytes int64) {
 			t.Fatal(err)
 		}
 
-		// A layer of the head has weights, and its other constants lie behind them.
+		// A layer of the head has weights, followed by its other constants.
 		own := map[string]bool{}
 		for _, c := range part.Graph.Initializers {
 			own[c.Name] = c.Type == onnx.Float && len(c.Dims) > 0 && parent.Graph.Initializer(c.Name) == nil
@@ -123,13 +123,13 @@ func headBytes(t *testing.T, exits []*device.Model) (bytes int64) {
 	return bytes
 }
 
-// hasSource tells whether a parameter was derived from a constant.
+// hasSource reports whether a parameter was derived from a constant.
 func hasSource(param, constant string) bool {
 	return slices.Contains(filepath.SplitList(filepath.FromSlash(param)), constant) || filepath.Base(param) == constant
 }
 
-// TestAModelAndItsExitsHoldItsParametersOnce: on a device a model and its exits take what the model takes and their heads,
-// and give all of it back; answers are those of ONNX graphs that stand alone.
+// TestAModelAndItsExitsHoldItsParametersOnce: on a device a model and its exits take the memory of the model and of
+// the exits' heads, and free all of it; answers equal those of separate ONNX graphs.
 func TestAModelAndItsExitsHoldItsParametersOnce(t *testing.T) {
 	for _, name := range []string{"vehicle-l"} {
 		all := openStructure(t, name)
@@ -173,7 +173,7 @@ func TestAnExitIsABeginningOfItsModelsPlan(t *testing.T) {
 		for same < len(exit.Layers) && same < len(plans[0].Layers) && exit.Layers[same].Op == plans[0].Layers[same].Op && sameParams(exit, plans[0], same) {
 			same++
 		}
-		// Behind it stand a convolution, a product and what makes scores of it.
+		// After it come a convolution, a product and the computation of scores.
 		if behind := len(exit.Layers) - same; same < 3 || behind > 4 || behind < 2 {
 			t.Errorf("exit %d: %d layers, of which %d are the model's first", k+1, len(exit.Layers), same)
 		}
