@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Processes lists the ids of processes with that command name, but this one.
+// Processes returns the ids of processes with a command name, except this one.
 func Processes(name string) []int {
 	all, _ := filepath.Glob("/proc/[0-9]*/comm")
 	var ids []int
 	for _, path := range all {
-		// A process may end between the listing and the look.
+		// A process may end between the listing and the read.
 		b, err := os.ReadFile(path)
 		if err != nil || strings.TrimSpace(string(b)) != name {
 			continue

@@ -18,10 +18,10 @@ import (
 type Watch struct {
 	objects delayObjects
 	links   []link.Link
-	mounted string // a cgroup2 mount of our own, or ""
+	mounted string // a cgroup2 mount of this watch, or ""
 }
 
-// Delay holds percentiles of what was seen since Open; at most 12.5 % too high.
+// Delay holds percentiles of the observations since Open; at most 12.5 % too high.
 type Delay struct {
 	Count uint64        `json:"count"`
 	P50   time.Duration `json:"p50_ns"`
@@ -29,24 +29,24 @@ type Delay struct {
 	P999  time.Duration `json:"p999_ns"`
 }
 
-// Report is what the kernel saw since Open.
+// Report is the kernel's observations since Open.
 type Report struct {
 	RTT         Delay  `json:"rtt"`         // raw samples of watched connections, 1 µs steps
 	Wait        Delay  `json:"wait"`        // of watched threads, from ready to running
 	Retransmits uint64 `json:"retransmits"` // of watched connections
 }
 
-// ErrNotPermitted tells that the programs cannot be loaded here: not root, most likely.
+// ErrNotPermitted means that the programs cannot be loaded here, most likely because the process is not root.
 var ErrNotPermitted = errors.New("kernel: not permitted")
 
-// Open watches the TCP connections with one of ports at either end that begin from now on, and all
-// threads of processes. The caller must Close.
+// Open watches the TCP connections that begin from now on with one of ports at either end, and all threads of
+// processes. The caller must Close.
 func Open(ports []uint16, processes []int) (*Watch, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: eBPF needs root", ErrNotPermitted)
 	}
 
-	// The kernel counts what BPF maps take against the limit on locked memory, on kernels before 5.11.
+	// Kernels before 5.11 count the memory of BPF maps against the limit on locked memory.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("%w: memlock: %w", ErrNotPermitted, err)
 	}
@@ -60,7 +60,7 @@ func Open(ports []uint16, processes []int) (*Watch, error) {
 		return nil, err
 	}
 
-	// Ports and processes are known before the first event can come.
+	// Set ports and processes before the first event can come.
 	if err := w.attach(); err != nil {
 		w.Close()
 		return nil, err
@@ -95,7 +95,7 @@ func (w *Watch) attach() error {
 	}
 	w.links = append(w.links, l)
 
-	// A thread's wait begins where it is woken, or new, and ends where it is switched to.
+	// A thread's wait begins when it is woken or created, and ends when it gets the processor.
 	for name, program := range map[string]*ebpf.Program{"sched_wakeup": w.objects.ThreadWoken,
 		"sched_wakeup_new": w.objects.ThreadNew, "sched_switch": w.objects.ThreadSwitched} {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
@@ -107,7 +107,7 @@ func (w *Watch) attach() error {
 	return nil
 }
 
-// cgroup finds the root of cgroup v2, and mounts it for ourselves where nobody did.
+// cgroup returns the root of cgroup v2, and mounts it privately if there is no mount.
 func (w *Watch) cgroup() (string, error) {
 	f, err := os.Open("/proc/mounts")
 	if err != nil {
@@ -121,7 +121,7 @@ func (w *Watch) cgroup() (string, error) {
 		}
 	}
 
-	// None is mounted, as in a minimal system: one of our own does, and goes with the watch.
+	// Without a mount, as in a minimal system, create one that ends with the watch.
 	dir, err := os.MkdirTemp("", "downbeat-cgroup-")
 	if err != nil {
 		return "", err
@@ -135,7 +135,7 @@ func (w *Watch) cgroup() (string, error) {
 	return dir, nil
 }
 
-// Read returns what was counted since Open.
+// Read returns the counts since Open.
 func (w *Watch) Read() (Report, error) {
 	var r Report
 	rtts, err := sums(w.objects.Rtts)
@@ -163,7 +163,7 @@ func sums(m *ebpf.Map) ([]uint64, error) {
 		if err := m.Lookup(uint32(i), &per); err != nil {
 			return nil, fmt.Errorf("read counts: %w", err)
 		}
-		// Each processor counts in a cell of its own, without a lock between them.
+		// Each processor counts in its own cell, without a lock.
 		for _, v := range per {
 			out[i] += v
 		}
@@ -218,7 +218,7 @@ func (w *Watch) Close() error {
 	return errors.Join(errs...)
 }
 
-// Verdict says in one sentence what makes the tail, if anything seen here does.
+// Verdict names in one sentence the cause of the tail, if it is among these observations.
 func (r Report) Verdict() string {
 	const long = time.Millisecond
 	switch {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleEnv makes this process one that is watched, or one without privileges.
+// roleEnv makes this process a watched one, or one without privileges.
 const roleEnv = "DOWNBEAT_KERNELTEST"
 
 func TestMain(m *testing.M) {
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// role prepares a process of its own.
+// role prepares a separate process.
 func role(t *testing.T, name string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -67,7 +67,7 @@ func role(t *testing.T, name string) *exec.Cmd {
 	return c
 }
 
-// watch opens a Watch, or skips where the kernel does not let us.
+// watch opens a Watch, or skips the test if the kernel does not permit it.
 func watch(t *testing.T, ports []uint16, processes []int) *Watch {
 	t.Helper()
 	w, err := Open(ports, processes)
@@ -146,7 +146,7 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Four threads that want one processor: that is what makes the tail, and the verdict says so.
+// Four threads that want one processor cause the tail, and the verdict says so.
 func TestWatchSeesThatProcessorsAreShort(t *testing.T) {
 	c := role(t, "crowd")
 	in, err := c.StdinPipe()
@@ -164,7 +164,7 @@ func TestWatchSeesThatProcessorsAreShort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each waits for three others' turns: that is the common case, not the rare one.
+	// Each thread waits for the turns of three others, which is the common case here.
 	if r.Wait.Count < 50 || r.Wait.P99 < time.Millisecond || !strings.Contains(r.Verdict(), "processors are short") {
 		t.Errorf("%+v: %s", r, r.Verdict())
 	}
@@ -198,7 +198,7 @@ func TestOpenWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// After Close the kernel holds none of our programs: nothing goes on being measured.
+// After Close the kernel holds none of the programs: no measurement continues.
 func TestCloseDetaches(t *testing.T) {
 	w, err := Open([]uint16{1}, nil)
 	if errors.Is(err, ErrNotPermitted) && os.Getenv("DOWNBEAT_REQUIRE_KERNEL") == "" {

@@ -9,19 +9,20 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// Ended is called when a chain has ended, without the lock: with the chain, when it began, and with what done is to get.
+// Ended is called when a chain has ended, without the lock: with the time of its start, the chain, and the error that
+// done must get.
 type Ended func(began time.Duration, chain []memory.Read, err error, done func(error))
 
-// Chains are the chains of reads that the other end was asked for and has not answered, in the order in which they
-// were asked for: that is the order of the answers.
+// Chains are the chains of reads that this end requested and the other end has not answered, in the order of the
+// requests, which is also the order of the answers.
 type Chains struct {
 	mu      *sync.Mutex // the stream's
 	ended   Ended
 	pending atomic.Int32 // len(all) - head
 
 	all   []*Chain
-	head  int // of all: those before it have ended
-	reads int // of those under way
+	head  int // index in all: chains before it have ended
+	reads int // of the chains under way
 	asked uint64
 	free  []*Chain
 }
@@ -35,28 +36,28 @@ type Chain struct {
 	done    func(error)
 	began   time.Duration
 	by      time.Duration // node time after which it is given up; 0: never
-	givenUp bool          // done was called; what comes for it is dropped
-	again   bool          // what each told of stays good in Dst
+	givenUp bool          // done was called; bytes that arrive for it are dropped
+	again   bool          // data already reported by each stays valid in Dst
 }
 
-// Request says what a chain is and whom to tell of it.
+// Request describes a chain and its callbacks.
 type Request struct {
 	Reads []memory.Read
-	Each  func(int) // told of each long read that has landed; may be nil
+	Each  func(int) // called for each long read that has landed; may be nil
 	Done  func(error)
 	By    time.Duration // node time after which it is given up; 0: never
-	Again bool          // it was under way by another way, which broke: what that told of stays good in Dst
+	Again bool          // a retry after another path broke: data which that path reported stays valid in Dst
 }
 
 const (
-	chainsKept = 16 // ended ones that are kept for later
-	chainsGap  = 64 // ended ones at the front, before the others move up
+	chainsKept = 16 // ended chains kept for reuse
+	chainsGap  = 64 // ended chains at the front, before the others move up
 )
 
 // NewChains returns an empty table under a stream's lock; it needs no lock itself.
 func NewChains(mu *sync.Mutex, ended Ended) *Chains { return &Chains{mu: mu, ended: ended} }
 
-// Ask notes a chain at node time now and queues the frame that asks for it.
+// Ask records a chain at node time now and queues the frame that requests it.
 func (c *Chains) Ask(w *Writer, now time.Duration, r Request) error {
 	if under := len(c.all) - c.head; under >= ChainsMax || c.reads+len(r.Reads) > ReadsMax {
 		return fmt.Errorf("%w: %d chains of %d reads under way to one peer", memory.ErrTooLarge, under, c.reads)
@@ -88,7 +89,8 @@ func (c *Chains) addChain(now time.Duration, r Request) *Chain {
 		chain.bytes += len(r.Reads[i].Dst)
 	}
 
-	// What has ended at the front goes once it is the larger half, so that the queue neither grows nor moves often.
+	// Remove the ended chains at the front once they are the larger half, so that the queue neither grows nor moves
+	// often.
 	if c.head > chainsGap && c.head*2 > len(c.all) {
 		c.all = c.all[:copy(c.all, c.all[c.head:])]
 		c.head = 0
@@ -99,10 +101,10 @@ func (c *Chains) addChain(now time.Duration, r Request) *Chain {
 	return chain
 }
 
-// Pending tells whether an answer is due. It needs no lock.
+// Pending reports whether an answer is due. It needs no lock.
 func (c *Chains) Pending() bool { return c.pending.Load() != 0 }
 
-// Oldest is when the chain began whose answer is due, 0 if none is.
+// Oldest returns the start of the chain whose answer is due; 0 if there is none.
 func (c *Chains) Oldest() time.Duration {
 	if c.head == len(c.all) {
 		return 0
@@ -122,7 +124,7 @@ func (c *Chains) nextDue() *Chain {
 
 // completeChain ends the chain whose answer was due. It is called without the lock.
 func (c *Chains) completeChain(chain *Chain, err error) {
-	// The chain leaves the table before its end is told of: whoever is told may ask for the next.
+	// Remove the chain from the table before its end is reported: the callback may request the next.
 	c.mu.Lock()
 	c.all[c.head] = nil
 	c.head++
@@ -137,7 +139,7 @@ func (c *Chains) completeChain(chain *Chain, err error) {
 		c.ended(chain.began, chain.reads, err, chain.done)
 	}
 
-	// Only now may the chain serve another request: its reads were lent to the callback.
+	// The chain may only now serve another request, because its reads were lent to the callback.
 	clear(chain.reads)
 	chain.each, chain.done = nil, nil
 	c.mu.Lock()
@@ -147,7 +149,7 @@ func (c *Chains) completeChain(chain *Chain, err error) {
 	c.mu.Unlock()
 }
 
-// Overdue returns the chains whose limit is before now. Each is to be given to Reader.GiveUp.
+// Overdue returns the chains whose limit is before now. The caller passes each to Reader.GiveUp.
 func (c *Chains) Overdue(now time.Duration) (overdue []*Chain) {
 	for _, chain := range c.all[c.head:] {
 		if !chain.givenUp && chain.by != 0 && chain.by < now {
@@ -157,7 +159,8 @@ func (c *Chains) Overdue(now time.Duration) (overdue []*Chain) {
 	return overdue
 }
 
-// Take empties the table and returns what was under way: the stream has ended. Each is to be given to Abandon.
+// Take empties the table after the end of the stream and returns the chains under way. The caller passes each to
+// Abandon.
 func (c *Chains) Take() []*Chain {
 	left := c.all[c.head:]
 	c.all, c.head, c.reads = nil, 0, 0

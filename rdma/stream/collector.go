@@ -5,10 +5,10 @@ const (
 	messageStep = 64 << 10
 )
 
-// collector puts a long message together.
+// collector assembles a long message.
 type collector struct {
 	msg  []byte
-	left int // bytes that are still to come; 0: no message is being collected
+	left int // bytes still to come; 0: no message is being collected
 	id   uint64
 }
 
@@ -18,9 +18,10 @@ func (c *collector) beginMessage(id uint64, size int) {
 	c.msg = c.msg[:0]
 }
 
-// tail is where the next bytes go. Memory grows with what has come, not with what the peer announced.
+// tail returns the memory for the next bytes. Memory grows with the bytes that have come, not with the length that
+// the peer announced.
 func (c *collector) tail(atLeast int) []byte {
-	// To double what has come costs a long message few copies, and a lie about its length next to nothing.
+	// Doubling costs a long message few copies, and a false length next to nothing.
 	n := min(c.left, max(atLeast, messageStep, len(c.msg)))
 	if cap(c.msg)-len(c.msg) < min(c.left, max(atLeast, 1)) {
 		grown := make([]byte, len(c.msg), len(c.msg)+n)
@@ -32,14 +33,14 @@ func (c *collector) tail(atLeast int) []byte {
 	return free[:min(len(free), c.left)]
 }
 
-// got accounts n bytes that came into tail, and tells whether the message is whole.
+// got counts n bytes read into tail, and returns whether the message is complete.
 func (c *collector) got(n int) bool {
 	c.msg = c.msg[:len(c.msg)+n]
 	c.left -= n
 	return c.left == 0
 }
 
-// releaseMessage keeps the memory for the next message, unless it is much.
+// releaseMessage keeps the memory for the next message, unless it is large.
 func (c *collector) releaseMessage() {
 	if cap(c.msg) > messageKept {
 		c.msg = nil

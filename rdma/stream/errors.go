@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// Errors that a stream or its handshake ends in; package rdma shows them to its users.
+// Errors with which a stream or its handshake ends; package rdma exports them.
 var (
 	ErrPeerLost = errors.New("rdma: peer lost")
 	ErrVersion  = errors.New("rdma: peer speaks another version")
@@ -15,5 +15,5 @@ var (
 	ErrGivenUp  = errors.New("rdma: read given up: the peer was too slow")
 )
 
-// ErrBusy is what a node says that has no room for one more peer.
+// ErrBusy is the answer of a node without room for another peer.
 var ErrBusy = fmt.Errorf("%w: it has as many peers as it allows", memory.ErrTooLarge)

@@ -2,20 +2,20 @@ package stream
 
 import "golang.org/x/sys/unix"
 
-// filesMax is how many descriptors may wait to be taken.
+// filesMax is the largest number of descriptors that wait to be taken.
 const filesMax = 4
 
-// files are descriptors that came beside bytes.
+// files are descriptors that arrived with bytes.
 type files struct{ fds []int }
 
-// keepFiles notes the descriptors of a control message, and reports false if there are too many.
+// keepFiles keeps the descriptors of a control message, and returns false if there are too many.
 func (f *files) keepFiles(oob []byte) bool {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return false
 	}
 
-	// Every descriptor is kept first, also where there are too many: what is not kept could never be closed.
+	// Keep every descriptor first, even if there are too many: a descriptor that is not kept could never be closed.
 	for i := range messages {
 		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
 			f.fds = append(f.fds, fds...)

@@ -7,21 +7,21 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// Version of the handshake and the frames. A peer that speaks another is refused.
+// Version of the handshake and the frames. A peer with another version is refused.
 const Version = 3
 
-// Limits that neither end passes.
+// Limits for both ends.
 const (
 	ChainMax      = 1024     // reads of one chain
 	MessageMax    = 64 << 20 // bytes of one message
 	ChainBytesMax = 1 << 30  // bytes that one chain reads
 	ChainsMax     = 1024     // chains under way to one peer
-	ReadsMax      = 1 << 16  // reads of one peer waiting for it to take their bytes
+	ReadsMax      = 1 << 16  // reads of one peer whose bytes it has not received yet
 	QueueMax      = 128 << 20
 	OwnedMax      = 2 * QueueMax // bytes of answers and messages copied for one peer: ReadsMax reads of CopyMax bytes, and QueueMax of messages
 )
 
-// Kind says what a frame is.
+// Kind is the kind of a frame.
 type Kind uint8
 
 // Frames of the byte-stream protocol, little-endian. Every frame is a header of 16 bytes and a body.
@@ -32,7 +32,7 @@ const (
 	KindEcho                    // empty; id is the sender's stamp
 	KindEchoed                  // empty; id as in the echo
 	KindSegment                 // empty; id is a live key: asks for direct access to its segment
-	KindGranted                 // Granted; over a Unix socket a descriptor travels beside it
+	KindGranted                 // Granted; over a Unix socket with a descriptor
 	KindVerbs                   // Setup
 	KindTaken                   // empty; id is the number of an announced message
 	kindsEnd
@@ -47,9 +47,9 @@ const (
 
 // Frame is the header: body u32, kind u8, flags u8 (zero), count u16, id u64.
 type Frame struct {
-	Body  uint32 // bytes that follow
+	Body  uint32 // number of bytes that follow
 	Kind  Kind
-	Count uint16 // reads that it asks for or answers
+	Count uint16 // number of reads that it requests or answers
 	ID    uint64
 }
 
@@ -74,8 +74,7 @@ func ParseFrame(b []byte) (Frame, error) {
 		return f, fmt.Errorf("%w: frame kind %d, flags %d", memory.ErrProtocol, b[4], b[5])
 	}
 
-	// Memory is taken by these lengths later on, so a header outside its kind's bounds ends the connection
-	// here.
+	// Later allocations use these lengths, so a header outside its kind's bounds ends the connection here.
 	low, high, counted := f.bodyBounds()
 	if f.Body < low || f.Body > high || (f.Count != 0) != counted || f.Count > ChainMax {
 		return f, fmt.Errorf("%w: frame kind %d with %d bytes and count %d; %d to %d bytes allowed",
@@ -84,7 +83,7 @@ func ParseFrame(b []byte) (Frame, error) {
 	return f, nil
 }
 
-// bodyBounds gives the body's allowed length and whether the frame carries a count.
+// bodyBounds returns the body's allowed length and whether the frame carries a count.
 func (f Frame) bodyBounds() (low, high uint32, counted bool) {
 	n := uint32(f.Count)
 	switch f.Kind {

@@ -32,8 +32,8 @@ const (
 	helloBytes = 4 + 2 + 2 + IDBytes + nonceBytes
 )
 
-// NodeID names one run of a node: it is drawn at random by Open and is not secret. A process that starts
-// again on the address of one before is another node, and what was meant for the other must not reach it.
+// NodeID identifies one run of a node: Open draws it at random, and it is not secret. A process that restarts at the
+// same address is another node, and must not receive data for the earlier one.
 type NodeID [IDBytes]byte
 
 const (
@@ -78,9 +78,9 @@ func parseHello(b []byte) (hello, error) {
 	return h, nil
 }
 
-// proof is one end's HMAC over what both said.
+// proof is one end's HMAC over the data of both ends.
 func proof(token, who string, connector, acceptor hello, binding []byte) []byte {
-	// Both hellos hold a fresh nonce, so a proof that was seen once is worth nothing in another connection.
+	// Both hellos hold a fresh nonce, so a recorded proof is useless in another connection.
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte(who))
 	m.Write(connector.appendHello(nil))
@@ -103,8 +103,8 @@ func statusError(status byte) error {
 	return fmt.Errorf("%w: status %d", memory.ErrProtocol, status)
 }
 
-// Greet is the connector's side. It succeeds with the node wanted alone, or with any if that is nil. The
-// caller has set a deadline.
+// Greet is the connector's side. It succeeds only with the wanted node, or with any if wanted is nil. The caller has
+// set a deadline.
 func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, error) {
 	binding, err := tlsBinding(s)
 	if err != nil {
@@ -129,8 +129,8 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 		return NodeID{}, err
 	}
 
-	// Both proofs cover the id, so a node cannot pass for another. The connector leaves before it proves
-	// itself: the acceptor never counts it as a peer.
+	// Both proofs cover the id, so a node cannot impersonate another. The connector leaves before its proof, so the
+	// acceptor never counts it as a peer.
 	if wanted != nil && theirs.id != *wanted {
 		return NodeID{}, fmt.Errorf("%w: node %x answers at the address of node %x", ErrPeerLost, theirs.id, *wanted)
 	}
@@ -152,7 +152,7 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 	return theirs.id, nil
 }
 
-// Welcome is the acceptor's side. admit says whether there is room for one more peer.
+// Welcome is the acceptor's side. admit reports whether there is room for another peer.
 func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeID, error) {
 	binding, err := tlsBinding(s)
 	if err != nil {
@@ -165,17 +165,17 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 	}
 	theirs, err := parseHello(b[:])
 	if errors.Is(err, memory.ErrProtocol) {
-		return NodeID{}, err // not one of ours: no answer
+		return NodeID{}, err // not this protocol: no answer
 	}
 
 	mine := newHello(id)
 	if err != nil {
-		// As long as the answer of version 2, so that a peer of that version can tell.
+		// As long as the answer of version 2, so that a peer of that version can parse it.
 		answer := append(mine.appendHello(nil), greetVersion)
 		s.Write(append(answer, make([]byte, macBytes)...))
 		return NodeID{}, err
 	}
-	// So far nothing was said that is made of the token: the connector proves itself first.
+	// Nothing sent so far depends on the token: the connector proves itself first.
 	if _, err := s.Write(append(mine.appendHello(nil), greetOK)); err != nil {
 		return NodeID{}, lostPeer(err)
 	}
@@ -185,7 +185,7 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 		return NodeID{}, lostPeer(err)
 	}
 
-	// A place is asked for after the proof: strangers take none.
+	// Take a place only after the proof, so that strangers take none.
 	answer := make([]byte, 1+macBytes)
 	switch {
 	case !hmac.Equal(mac[:], proof(token, "connector", theirs, mine, binding)):
@@ -204,7 +204,7 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 
 func lostPeer(err error) error { return fmt.Errorf("%w: handshake: %w", ErrPeerLost, err) }
 
-// tlsBinding completes the TLS handshake and derives what ties proofs to this connection.
+// tlsBinding completes the TLS handshake and derives the key that ties proofs to this connection.
 func tlsBinding(s io.ReadWriter) ([]byte, error) {
 	c, ok := s.(*tls.Conn)
 	if !ok {
@@ -213,7 +213,7 @@ func tlsBinding(s io.ReadWriter) ([]byte, error) {
 
 	if err := c.Handshake(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return nil, lostPeer(fmt.Errorf("tls: %w", err)) // it stalled or left: certificates were not the matter
+			return nil, lostPeer(fmt.Errorf("tls: %w", err)) // the peer stalled or left: not a certificate error
 		}
 		return nil, fmt.Errorf("%w: tls: %w", ErrAuth, err)
 	}

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// patient is longer than any host stands still.
+// patient is longer than any stall of a host.
 const patient = 30 * time.Second
 
-// A connector of another version is told so before it leaves.
+// A connector of another version gets an answer that says so.
 func TestAnotherVersionIsTold(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -38,7 +38,7 @@ func TestAnotherVersionIsTold(t *testing.T) {
 	}
 }
 
-// A stranger gets nothing that is made of the token before he has proved that he holds it.
+// A stranger gets no data that depends on the token before proving that it holds the token.
 func TestStrangersGetNothingMadeOfTheToken(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -87,7 +87,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// script is a stream that says what was written down and swallows the rest.
+// script is a stream that returns recorded bytes and discards writes.
 type script struct{ in io.Reader }
 
 func (s *script) Read(b []byte) (int, error)  { return s.in.Read(b) }

@@ -12,27 +12,27 @@ const (
 	StatusNotOffered
 )
 
-// landing is where the bytes of the chain go that is being answered.
+// landing describes the destination of the bytes of the chain being answered.
 type landing struct {
 	chain    *Chain
 	gaps     []gap
-	skip     int // bytes to drop: what is still to come of a chain that was given up
+	skip     int // bytes to drop: the rest of a chain that was given up
 	refusals memory.Refusals
 }
 
-// gap is what is still to come of read i.
+// gap is the missing part of read i.
 type gap struct {
 	b []byte
 	i int
 }
 
-// beginLanding lays out where the bytes behind a data frame's statuses go.
+// beginLanding computes the destination of the bytes after a data frame's statuses.
 func (l *landing) beginLanding(chain *Chain, f Frame, statuses []byte) error {
 	if chain == nil || chain.id != f.ID || len(chain.reads) != int(f.Count) {
 		return fmt.Errorf("%w: data that was not asked for", memory.ErrProtocol)
 	}
 
-	// The peer's statuses say which reads bring bytes; the length that it announced must be the sum of those.
+	// The peer's statuses say which reads have bytes; the announced length must be the sum of their lengths.
 	l.chain, l.gaps, l.refusals = chain, l.gaps[:0], memory.Refusals{}
 	want := uint64(f.Count)
 	for i, s := range statuses {
@@ -44,7 +44,7 @@ func (l *landing) beginLanding(chain *Chain, f Frame, statuses []byte) error {
 		length := int(chain.reads[i].Src.Length)
 		want += uint64(length)
 
-		// A chain that was given up has lent nothing any more: its bytes are counted and dropped.
+		// A chain that was given up has no destinations any more: count and drop its bytes.
 		switch {
 		case chain.givenUp:
 			l.skip += length
@@ -60,19 +60,19 @@ func (l *landing) beginLanding(chain *Chain, f Frame, statuses []byte) error {
 	return nil
 }
 
-// isComplete tells whether all bytes of the chain are there.
+// isComplete reports whether all bytes of the chain have landed.
 func (l *landing) isComplete() bool { return l.chain != nil && len(l.gaps) == 0 && l.skip == 0 }
 
-// endLanding takes the chain that is full, and its error.
+// endLanding returns the complete chain, and its error.
 func (l *landing) endLanding() (*Chain, error) {
 	chain, err := l.chain, l.refusals.Err()
 	l.chain, l.refusals = nil, memory.Refusals{}
 	return chain, err
 }
 
-// fillGaps accounts n bytes that landed in the gaps and calls told for every read that is whole.
+// fillGaps counts n bytes that landed in the gaps and calls told for every complete read.
 func (l *landing) fillGaps(n int, told func(i int)) {
-	// The stream brings the reads' bytes in the order of the chain, so gaps close from the front.
+	// The stream has the reads' bytes in the order of the chain, so gaps close from the front.
 	closed := 0
 	for n > 0 && closed < len(l.gaps) {
 		g := &l.gaps[closed]
@@ -88,7 +88,7 @@ func (l *landing) fillGaps(n int, told func(i int)) {
 	l.gaps = l.gaps[:copy(l.gaps, l.gaps[closed:])]
 }
 
-// giveUp turns the gaps of a chain into bytes to be dropped.
+// giveUp turns the gaps of a chain into bytes to drop.
 func (l *landing) giveUp(chain *Chain) {
 	if l.chain != chain {
 		return

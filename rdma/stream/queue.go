@@ -12,23 +12,23 @@ const (
 	runsMax    = 64 // of one write
 	chunkBytes = 32 << 10
 	chunksKept = 4
-	CopyMax    = 2048 // a reply up to this size is copied rather than referred to
+	CopyMax    = 2048 // a reply up to this size is copied, not referenced
 )
 
-// queue is what waits to be written, in order. Small things are copied into chunks, so that many frames leave in one
-// write; bytes of offered buffers are only referred to.
+// queue holds the data waiting to be written, in order. Small data is copied into chunks, so that many frames leave
+// in one write; bytes of offered buffers are only referenced.
 type queue struct {
 	runs   []run
-	head   int // of runs: those before it are written
+	head   int // index in runs: earlier runs are written
 	chunks [][]byte
 	spare  [][]byte
 	bytes  int           // in runs[head:]
-	owned  int           // of them, those that are not an offered buffer's: what the queue costs in memory
-	copied *atomic.Int64 // bytes that the runs hold in place of offered buffers: see Writer.Detach
+	owned  int           // those of them outside offered buffers: the queue's memory cost
+	copied *atomic.Int64 // bytes that the runs hold instead of offered buffers: see Writer.Detach
 }
 
-// run is bytes that lie together. With a pin they belong to an offered buffer; with a file, its descriptor travels
-// beside the first byte (only on Unix sockets).
+// run is a contiguous range of bytes. With a pin it belongs to an offered buffer; with a file, the descriptor is sent
+// with the first byte (only on Unix sockets).
 type run struct {
 	b      []byte
 	pin    memory.Pin
@@ -44,7 +44,7 @@ func (q *queue) reserve(n int) []byte {
 	q.bytes += n
 	q.owned += n
 
-	// What follows the last run in its chunk makes that run longer: fewer runs are fewer pieces of a write.
+	// Extend the last run if the new bytes follow it in its chunk: fewer runs are fewer pieces of a write.
 	if k := len(q.runs) - 1; k >= q.head && at > 0 && q.runs[k].isCopied() && endsAt(q.runs[k].b, (*chunk)[:at]) {
 		q.runs[k].b = q.runs[k].b[:len(q.runs[k].b)+n]
 	} else {
@@ -67,8 +67,8 @@ func (q *queue) chunkFor(n int) *[]byte {
 		fresh = make([]byte, 0, chunkBytes)
 	}
 
-	// A chunk is free once its runs are written. Only a few are kept for later: a queue that is never
-	// empty would keep all that ever went through it.
+	// A chunk is free once its runs are written. Keep only a few: a queue that is never empty would otherwise keep
+	// all of them.
 	if len(q.chunks) == chunksKept {
 		q.chunks = append(q.chunks[:0], q.chunks[1:]...)
 	}
@@ -76,10 +76,10 @@ func (q *queue) chunkFor(n int) *[]byte {
 	return &q.chunks[len(q.chunks)-1]
 }
 
-// isCopied tells whether the run's bytes lie in a chunk and nothing travels beside them.
+// isCopied reports whether the run's bytes are in a chunk, without a descriptor.
 func (r *run) isCopied() bool { return !r.pin.Holds() && r.file == nil }
 
-// endsAt tells whether b's last byte is the last byte of chunk, so that b can grow with it.
+// endsAt reports whether b's last byte is the last byte of chunk, so that b can grow with it.
 func endsAt(b, chunk []byte) bool {
 	return len(b) > 0 && &b[len(b)-1] == &chunk[len(chunk)-1]
 }
@@ -93,9 +93,9 @@ func (q *queue) copyIn(b []byte) {
 	}
 }
 
-// refer queues bytes of an offered buffer; pin is released when they are written or given up.
+// refer queues bytes of an offered buffer; pin is released when they are written or discarded.
 func (q *queue) refer(b []byte, pin memory.Pin) {
-	// A small reply is cheaper to copy than to refer to, and its buffer is the owner's again at once.
+	// A small reply is cheaper to copy than to reference, and its buffer is free at once.
 	if len(b) <= CopyMax {
 		q.copyIn(b)
 		pin.Release()
@@ -105,7 +105,7 @@ func (q *queue) refer(b []byte, pin memory.Pin) {
 	q.bytes += len(b)
 }
 
-// own queues b itself, which the caller gives away. file may be nil.
+// own queues b itself, which the caller hands over. file may be nil.
 func (q *queue) own(b []byte, file *memory.Segment) {
 	q.runs = append(q.runs, run{b: b, file: file})
 	q.bytes += len(b)
@@ -119,7 +119,7 @@ func (q *queue) putFirst(b []byte) {
 	q.owned += len(b)
 }
 
-// waiting is the number of runs not yet written.
+// waiting returns the number of runs not yet written.
 func (q *queue) waiting() int { return len(q.runs) - q.head }
 
 // consume marks n bytes as written.
@@ -129,7 +129,7 @@ func (q *queue) consume(n int) {
 	for n > 0 {
 		r := &q.runs[q.head]
 
-		// A descriptor leaves with the first byte of its run, whatever else of the run is still to come.
+		// A descriptor leaves with the first byte of its run, even if the rest of the run is still waiting.
 		r.file = nil
 		if !r.pin.Holds() {
 			q.owned -= min(n, len(r.b))
@@ -149,7 +149,7 @@ func (q *queue) consume(n int) {
 	}
 }
 
-// dropFirst forgets the first run.
+// dropFirst removes the first run.
 func (q *queue) dropFirst() {
 	r := &q.runs[q.head]
 	if r.pin.Holds() {
@@ -162,14 +162,14 @@ func (q *queue) dropFirst() {
 	*r = run{}
 	q.head++
 
-	// The written runs at the front go when they are the larger half, so that no run moves often.
+	// Remove the written runs at the front when they are the larger half, so that no run moves often.
 	if q.head >= 256 && q.head*2 >= len(q.runs) {
 		q.runs = q.runs[:copy(q.runs, q.runs[q.head:])]
 		q.head = 0
 	}
 }
 
-// rewind makes an emptied queue ready for reuse.
+// rewind makes an empty queue ready for reuse.
 func (q *queue) rewind() {
 	q.runs, q.head = q.runs[:0], 0
 
@@ -182,7 +182,7 @@ func (q *queue) rewind() {
 	q.chunks = q.chunks[:0]
 }
 
-// discardAll gives up everything.
+// discardAll discards everything.
 func (q *queue) discardAll() {
 	for q.head < len(q.runs) {
 		q.dropFirst()
@@ -192,7 +192,7 @@ func (q *queue) discardAll() {
 }
 
 // detach replaces the queued bytes of b by a copy, as long as all copies together have at most limit bytes. It
-// reports false if they would have more.
+// returns false if they would have more.
 func (q *queue) detach(b *memory.Buffer, limit int64) bool {
 	for i := q.head; i < len(q.runs); i++ {
 		r := &q.runs[i]
@@ -200,7 +200,7 @@ func (q *queue) detach(b *memory.Buffer, limit int64) bool {
 			continue
 		}
 
-		// The sum is raised before it is compared: two streams that detach at once cannot both pass the bound.
+		// Raise the sum before comparing it, so that two streams that detach at once cannot both pass the bound.
 		if q.copied.Add(int64(len(r.b))) > limit {
 			q.copied.Add(-int64(len(r.b)))
 			return false

@@ -7,46 +7,46 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// Sink is told of what a Reader takes in, without the lock. What it is given is valid during the call.
+// Sink receives a Reader's input, without the lock. The data is valid during the call.
 type Sink interface {
-	// TakeMessage gets a message; id is its sender's.
+	// TakeMessage receives a message; id is its sender's.
 	TakeMessage(id uint64, msg []byte) error
-	// TakeFrame gets a frame that is neither a message nor an answer to a chain.
+	// TakeFrame receives a frame that is neither a message nor an answer to a chain.
 	TakeFrame(f Frame, body []byte) error
-	// Calling is told before a chain's callback.
+	// Calling is called before a chain's callback.
 	Calling()
 }
 
-// Reader turns the bytes of a stream into frames, messages and filled chains. Bytes whose place is known are read into
-// that place. It belongs to one goroutine.
+// Reader turns the bytes of a stream into frames, messages and filled chains. Bytes with a known destination are read
+// directly into it. It belongs to one goroutine.
 type Reader struct {
 	fd     int  // unused with TLS
-	unix   bool // descriptors may come along
+	unix   bool // descriptors may arrive with bytes
 	sink   Sink
 	chains *Chains
 
-	rest    []byte // a frame that has not come in whole: at most header and small body
+	rest    []byte // an incomplete frame: at most header and small body
 	message collector
 	landing landing
 
 	vec   vector
 	files files // only of a Unix socket
 	now   *atomic.Int64
-	heard atomic.Int64 // when the last bytes came
+	heard atomic.Int64 // time of the last bytes
 }
 
-// NewReader returns a Reader of a socket, a Unix one if unix is set. fd is unused with TLS. now is a clock in ns that may
-// lag by some ms; began is what a better one says.
+// NewReader returns a Reader of a socket, a Unix one if unix is set. fd is unused with TLS. now is a clock in ns that
+// may lag by some ms; began is the time of a better one.
 func NewReader(fd int, unix bool, chains *Chains, sink Sink, now *atomic.Int64, began time.Duration) *Reader {
 	r := &Reader{fd: fd, unix: unix, chains: chains, sink: sink, now: now}
 	r.heard.Store(int64(began))
 	return r
 }
 
-// Heard is when bytes last came, by the Reader's clock. Any goroutine may call it.
+// Heard returns the time of the last bytes, by the Reader's clock. Any goroutine may call it.
 func (r *Reader) Heard() time.Duration { return time.Duration(r.heard.Load()) }
 
-// Feed takes in bytes of the stream that follow what came before. b is not kept.
+// Feed processes the next bytes of the stream. It does not keep b.
 func (r *Reader) Feed(b []byte) error {
 	for len(b) > 0 {
 		n, err := r.feedSome(b)
@@ -58,7 +58,7 @@ func (r *Reader) Feed(b []byte) error {
 	return nil
 }
 
-// feedSome takes in the first bytes of b and returns how many.
+// feedSome processes the first bytes of b and returns their number.
 func (r *Reader) feedSome(b []byte) (int, error) {
 	switch {
 	case r.message.left > 0:
@@ -76,12 +76,12 @@ func (r *Reader) feedSome(b []byte) (int, error) {
 	return r.takeFrame(b)
 }
 
-// takeFrame takes one frame, or the piece of it that came, from b and returns the bytes used.
+// takeFrame processes one frame, or the part of it that has come, from b and returns the number of bytes used.
 func (r *Reader) takeFrame(b []byte) (int, error) {
 	used := 0
 	whole := b
 
-	// A frame whose header or body came in two parts is put together in rest.
+	// A frame whose header or body arrived in two parts is assembled in rest.
 	if len(r.rest) > 0 || len(b) < HeaderBytes {
 		used = min(len(b), max(0, HeaderBytes-len(r.rest)))
 		r.rest = append(r.rest, b[:used]...)
@@ -91,7 +91,7 @@ func (r *Reader) takeFrame(b []byte) (int, error) {
 		whole = r.rest
 	}
 
-	// A message may be long: it is handed on in place where it is whole, and else collected, but not in rest.
+	// A message may be long: a complete one is passed on in place, others are collected, but not in rest.
 	f, err := ParseFrame(whole)
 
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Reader) takeFrame(b []byte) (int, error) {
 		return r.takeMessage(f, b, used)
 	}
 
-	// Of a data frame only the statuses are wanted here; the bytes land where their chain says.
+	// Of a data frame only the statuses are needed here; the bytes go directly to their chain's destinations.
 	need := HeaderBytes + int(f.Body)
 	if f.Kind == KindData {
 		need = HeaderBytes + int(f.Count)
@@ -141,8 +141,8 @@ func (r *Reader) dispatch(f Frame, body []byte) error {
 	return nil
 }
 
-// takeMessage hands a whole message on in place, or begins to collect a long one. The first used bytes of b are its
-// header's, unless that lies in rest.
+// takeMessage passes a complete message on in place, or begins to collect a long one. The first used bytes of b are
+// its header, unless the header is in rest.
 func (r *Reader) takeMessage(f Frame, b []byte, used int) (int, error) {
 	if len(r.rest) == 0 {
 		used = HeaderBytes
@@ -157,7 +157,7 @@ func (r *Reader) takeMessage(f Frame, b []byte, used int) (int, error) {
 	return used + n, r.landed(n)
 }
 
-// landed accounts n bytes that lie where placeBytes said.
+// landed counts n bytes that were read into placeBytes' destinations.
 func (r *Reader) landed(n int) error {
 	if r.message.left > 0 {
 		if !r.message.got(n) {
@@ -173,7 +173,7 @@ func (r *Reader) landed(n int) error {
 	return nil
 }
 
-// tellRead tells of read i of the chain that is landing.
+// tellRead reports read i of the landing chain.
 func (r *Reader) tellRead(i int) {
 	if chain := r.landing.chain; chain.each != nil {
 		r.sink.Calling()
@@ -181,38 +181,38 @@ func (r *Reader) tellRead(i int) {
 	}
 }
 
-// completeLanding ends the chain that is landing, if all its bytes are there.
+// completeLanding ends the landing chain once all its bytes have landed.
 func (r *Reader) completeLanding() {
 	if !r.landing.isComplete() {
 		return
 	}
 
 	chain, err := r.landing.endLanding()
-	// Nobody is told of the end of a chain that was given up: that was told of then.
+	// The end of a chain that was given up was already reported.
 	if !chain.givenUp {
 		r.sink.Calling()
 	}
 	r.chains.completeChain(chain, err)
 }
 
-// GiveUp ends a chain that is overdue: its bytes will be dropped as they come.
+// GiveUp ends an overdue chain: its bytes will be dropped as they arrive.
 func (r *Reader) GiveUp(chain *Chain) {
 	r.landing.giveUp(chain)
 	chain.givenUp = true
 
-	// The reader's memory is its own again: nothing may write there when the bytes come.
+	// The requester owns its memory again: late bytes must not be written there.
 	for i := range chain.reads {
 		chain.reads[i].Dst = nil
 	}
 
-	// The chain keeps its place in the table until its answer has come and gone.
+	// The chain keeps its place in the table until its answer has arrived.
 	done := chain.done
 	chain.each, chain.done = nil, nil
 	r.sink.Calling()
 	r.chains.ended(chain.began, chain.reads, ErrGivenUp, done)
 }
 
-// placeBytes fills the vector with where the next bytes go, and reports false when they are frames.
+// placeBytes fills the vector with the destinations of the next bytes; it returns false if they are frames.
 func (r *Reader) placeBytes() bool {
 	r.vec.resetPieces()
 	if r.message.left > 0 {

@@ -17,7 +17,7 @@ const (
 	SetupBroken
 )
 
-// PairEnd is what one end of a queue pair tells the other.
+// PairEnd describes one end of a queue pair to the other end.
 type PairEnd struct {
 	GID                [16]byte
 	QPN, PSN, LID, MTU uint32
@@ -28,7 +28,7 @@ type PairEnd struct {
 type Setup struct {
 	Op  SetupOp
 	End PairEnd
-	Why string // what is longer than its field is cut
+	Why string // cut to the length of its field
 }
 
 const whyMax = SetupBytes - 8 - 40
@@ -59,8 +59,7 @@ func ParseSetup(b []byte) (Setup, error) {
 		*x = binary.LittleEndian.Uint32(b[24+4*i:])
 	}
 
-	// What a card takes are 24 bits of numbers, 16 of a LID and five sizes of packets; the driver is not asked
-	// for more.
+	// A card uses 24 bits of these numbers, 16 of a LID and five packet sizes; the driver gets nothing larger.
 	if v.End.QPN>>24 != 0 || v.End.PSN>>24 != 0 || v.End.LID>>16 != 0 || v.End.MTU > 5 {
 		return v, fmt.Errorf("%w: queue pair %+v", memory.ErrProtocol, v.End)
 	}
@@ -68,14 +67,14 @@ func ParseSetup(b []byte) (Setup, error) {
 	return v, nil
 }
 
-// Granted is the body of KindGranted: where a segment's slots lie, and the right to read it.
+// Granted is the body of KindGranted: the layout of a segment's slots, and the right to read it.
 type Granted struct {
 	memory.Layout
 	Rkey uint32 // verbs
 	Base uint64 // verbs: the segment's address
 }
 
-// Append encodes the frame, its header included. key is the one that the segment was asked for with.
+// Append encodes the frame, including its header. key is the key of the request for the segment.
 func (g Granted) Append(b []byte, key uint64) []byte {
 	b = Frame{Body: GrantedBytes, Kind: KindGranted, ID: key}.Append(b)
 	for _, v := range []int{g.Index, g.Stride, g.Slots, 0} {
@@ -85,7 +84,7 @@ func (g Granted) Append(b []byte, key uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, g.Base)
 }
 
-// ParseGranted checks the layout by itself; who maps or reads the segment checks it against the memory.
+// ParseGranted checks only the layout itself; the code that maps or reads the segment checks it against the memory.
 func ParseGranted(b []byte) (Granted, error) {
 	var v [3]int
 	for i := range v {

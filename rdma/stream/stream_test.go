@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// taker keeps what a Reader hands on.
+// taker keeps a Reader's output.
 type taker struct {
 	messages [][]byte
 	frames   []Frame
@@ -45,10 +45,10 @@ type end struct {
 	chains *Chains
 	fd     int
 	taken  taker
-	ready  chan struct{} // the Writer wants to be told when the socket takes more
+	ready  chan struct{} // the Writer asked for a call when the socket accepts more
 }
 
-// ends are both ends of a stream whose sockets hold little, so that writes are cut short.
+// ends returns both ends of a stream whose sockets have small buffers, so that writes are partial.
 func ends(t *testing.T) (here, there *end) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -82,7 +82,7 @@ func ends(t *testing.T) (here, there *end) {
 	return both[0], both[1]
 }
 
-// wait returns when the socket is as asked, or fails the test after a long while.
+// wait returns when the socket is ready, or fails the test after a long time.
 func wait(t *testing.T, fd int, events int16) {
 	t.Helper()
 	for {
@@ -109,8 +109,8 @@ func (e *end) take(t *testing.T, enough func() bool) {
 	}
 }
 
-// Messages of all lengths, from several goroutines, whole or cut short by a full socket, arrive whole and in the
-// order in which they were queued.
+// Messages of all lengths, from several goroutines, written at once or in parts because of a full socket, arrive
+// complete and in the order in which they were queued.
 func TestMessagesArriveInOrder(t *testing.T) {
 	here, there := ends(t)
 	const senders, each = 4, 100
@@ -139,7 +139,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 		})
 	}
 
-	// What a loop does: it waits for the socket to take more.
+	// Like the loop, wait until the socket accepts more.
 	stop := make(chan struct{})
 	var loop sync.WaitGroup
 	loop.Go(func() {
@@ -172,7 +172,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	}
 }
 
-// Bytes of an answer land in their chain, and a chain that was given up costs the next one nothing.
+// Bytes of an answer land in their chain, and a chain that was given up does not affect the next one.
 func TestChainsAreFilledInTheirOrder(t *testing.T) {
 	here, there := ends(t)
 	const size = 3000
@@ -230,7 +230,8 @@ func TestChainsAreFilledInTheirOrder(t *testing.T) {
 	}
 }
 
-// FuzzReader: the same bytes, whole and one by one, lead to the same end, and cost no more memory than they are long.
+// FuzzReader: the same bytes, in one piece and one by one, give the same result, and take no more memory than their
+// length.
 func FuzzReader(f *testing.F) {
 	f.Add(Frame{Kind: KindEcho, ID: 5}.Append(nil))
 	f.Add(append(Frame{Body: 3, Kind: KindMessage}.Append(nil), "abc"...))

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turnBytes is how much is taken in from one peer before the loop turns to the next.
+// turnBytes is how much the loop reads from one peer before it turns to the next.
 const turnBytes = 1 << 20
 
-// TakeIn takes in what the socket has, within the bound for one peer's turn, through buf.
+// TakeIn reads the socket's data, up to the bound for one peer's turn, through buf.
 func (r *Reader) TakeIn(buf []byte) error {
 	for taken := 0; taken < turnBytes; {
 		var due *Chain
 		head := 0
 
-		// Between chains the header of the oldest one is due: what follows it can go straight to where the chain
-		// wants it.
+		// Between chains the header of the oldest one is due: the bytes after it can go directly to the chain's
+		// destinations.
 		if !r.placeBytes() {
 			head = r.buffered(len(buf))
 			r.vec.addPiece(buf[:head])
@@ -44,21 +44,21 @@ func (r *Reader) TakeIn(buf []byte) error {
 		if err := r.sort(buf, head, n, due); err != nil {
 			return err
 		}
-		// Another look at an empty socket is a system call for nothing.
+		// Another read of an empty socket would waste a system call.
 		if n < asked || r.settled() && n < len(buf) {
-			return nil // the socket is empty, most likely; it will be readable again if it is not
+			return nil // most likely the socket is empty; otherwise it becomes readable again
 		}
 	}
 	return nil
 }
 
-// settled tells whether nothing is due and nothing has come in part.
+// settled reports whether no answer is due and no frame is incomplete.
 func (r *Reader) settled() bool {
 	return !r.chains.Pending() && len(r.rest) == 0 && r.message.left == 0
 }
 
-// buffered is how many bytes of frames may be read at once: while a long data frame is due, no more
-// than its head, so that its bytes need not be copied out of the frame buffer.
+// buffered returns how many bytes of frames to read at once: while a long data frame is due, no more than its head,
+// so that its bytes need not be copied out of the frame buffer.
 func (r *Reader) buffered(all int) int {
 	if !r.chains.Pending() || r.landing.skip > 0 {
 		return all
@@ -71,8 +71,8 @@ func (r *Reader) buffered(all int) int {
 	return max(1, min(all, HeaderBytes+len(oldest.reads)-len(r.rest)))
 }
 
-// dueChain returns the chain whose data frame should come next, if a long one is due and begins here, and
-// its destinations may be touched by what turns out to be another frame.
+// dueChain returns the chain whose data frame should come next, if a long one is due and begins here, and its
+// destinations may temporarily hold bytes of another frame.
 func (r *Reader) dueChain(head int) *Chain {
 	if !r.chains.Pending() || len(r.rest) > 0 || r.landing.skip > 0 {
 		return nil
@@ -85,8 +85,8 @@ func (r *Reader) dueChain(head int) *Chain {
 	return oldest
 }
 
-// expectChain adds the chain's destinations behind the frame's head, at most bound bytes: in the common
-// case one call reads both, and the bytes lie where they belong.
+// expectChain adds the chain's destinations after the frame's head, at most bound bytes: in the common case one call
+// reads both, and the bytes are already in place.
 func (r *Reader) expectChain(chain *Chain, bound int) {
 	for i := range chain.reads {
 		dst := chain.reads[i].Dst
@@ -98,8 +98,8 @@ func (r *Reader) expectChain(chain *Chain, bound int) {
 	}
 }
 
-// sort accounts n bytes: head of them in buf, the others where placeBytes or expectChain said. When another
-// frame came than was expected, its bytes are taken out of the destinations again.
+// sort counts n bytes: head of them in buf, the others in the destinations of placeBytes or expectChain. If another
+// frame came than expected, its bytes are moved out of the destinations again.
 func (r *Reader) sort(buf []byte, head, n int, due *Chain) error {
 	if head == 0 {
 		return r.landed(n)
@@ -109,7 +109,7 @@ func (r *Reader) sort(buf []byte, head, n int, due *Chain) error {
 		return r.Feed(buf[:n])
 	}
 
-	// The guess was right: the header is that of the chain, and what came behind it lies where it belongs …
+	// The guess was right: the header is that of the chain, and the bytes after it are in place …
 	spilled := n - head
 	if f, err := ParseFrame(buf); err == nil && f.Kind == KindData && f.ID == due.id && allOK(buf[HeaderBytes:head]) {
 		if err := r.Feed(buf[:head]); err != nil {
@@ -118,7 +118,7 @@ func (r *Reader) sort(buf []byte, head, n int, due *Chain) error {
 		return r.landed(spilled)
 	}
 
-	// … or something else came: it is brought back from where it was spilled, and read in order.
+	// … or another frame came: collect its bytes from the destinations, and process them in order.
 	rest := buf[head:n]
 	for i := 0; len(rest) > 0; i++ {
 		rest = rest[copy(rest, due.reads[i].Dst):]
@@ -135,7 +135,7 @@ func allOK(statuses []byte) bool {
 	return true
 }
 
-// receive reads into the vector without waiting, keeping descriptors that come along.
+// receive reads into the vector without waiting, and keeps descriptors.
 func (r *Reader) receive() (int, unix.Errno) {
 	if !r.unix {
 		return r.vec.readPieces(r.fd)
@@ -143,14 +143,14 @@ func (r *Reader) receive() (int, unix.Errno) {
 	return r.vec.readFiles(r.fd, &r.files)
 }
 
-// TakeFile takes the descriptor that came first and was not taken yet. The caller closes it.
+// TakeFile returns the first descriptor not taken yet. The caller closes it.
 func (r *Reader) TakeFile() (fd int, ok bool) { return r.files.takeFile() }
 
-// CloseFiles closes the descriptors that nobody took.
+// CloseFiles closes the descriptors that were not taken.
 func (r *Reader) CloseFiles() { r.files.closeFiles() }
 
 // ReadTLS reads once from a TLS connection, which may wait, through buf. came is called when the read has ended,
-// before what it brought is taken in.
+// before its bytes are processed.
 func (r *Reader) ReadTLS(s io.Reader, buf []byte, came func()) error {
 	if r.placeBytes() {
 		n, err := s.Read(r.vec.first())

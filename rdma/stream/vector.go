@@ -8,13 +8,13 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// vector is the pieces of one write or read, in memory that the kernel may look at during a raw call.
+// vector holds the pieces of one write or read, in memory that the kernel may access during a raw call.
 type vector struct {
 	pieces [runsMax]unix.Iovec
 	n      int
 	header unix.Msghdr
 	out    []byte   // a descriptor to send
-	in     [64]byte // descriptors that come
+	in     [64]byte // received descriptors
 }
 
 // resetPieces empties the vector.
@@ -23,7 +23,7 @@ func (v *vector) resetPieces() {
 	v.n = 0
 }
 
-// isFull tells whether no further piece fits.
+// isFull reports whether no further piece fits.
 func (v *vector) isFull() bool { return v.n == runsMax }
 
 // addPiece appends b, unless it is empty.
@@ -36,7 +36,7 @@ func (v *vector) addPiece(b []byte) {
 	v.n++
 }
 
-// countBytes is the number of bytes of all pieces.
+// countBytes returns the number of bytes of all pieces.
 func (v *vector) countBytes() (bytes int) {
 	for i := range v.n {
 		bytes += int(v.pieces[i].Len)
@@ -58,7 +58,7 @@ func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
 		v.addPiece(b)
 		bound -= len(b)
 
-		// A descriptor arrives beside the bytes of its call, so nothing may follow it in the same one.
+		// A descriptor arrives with the bytes of its call, so nothing may follow it in the same call.
 		if r.file != nil {
 			return r.file
 		}
@@ -66,8 +66,8 @@ func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
 	return nil
 }
 
-// write writes the pieces without waiting, a file's descriptor beside them if there is one. It returns the bytes
-// written, or an errno. Go survives SIGPIPE on a socket.
+// write writes the pieces without waiting, with a file's descriptor if there is one. It returns the bytes written, or
+// an errno. Go survives SIGPIPE on a socket.
 func (v *vector) write(fd int, file *memory.Segment) (int, unix.Errno) {
 	defer v.resetPieces()
 	if file == nil {
@@ -91,7 +91,7 @@ func (v *vector) readPieces(fd int) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// readFiles is read for a Unix socket: descriptors that come along are kept in f.
+// readFiles is readPieces for a Unix socket: it keeps received descriptors in f.
 func (v *vector) readFiles(fd int, f *files) (int, unix.Errno) {
 	v.header = unix.Msghdr{Iov: &v.pieces[0], Control: &v.in[0]}
 	v.header.SetIovlen(v.n)
@@ -99,12 +99,12 @@ func (v *vector) readFiles(fd int, f *files) (int, unix.Errno) {
 
 	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.header)), unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 
-	// A peer that sends descriptors nobody asked for would use up this process's own.
+	// Descriptors that were not requested would use up this process's limit.
 	if errno == 0 && v.header.Controllen > 0 && !f.keepFiles(v.in[:v.header.Controllen]) {
 		return 0, unix.EPROTO
 	}
 	return int(n), errno
 }
 
-// first is the first piece.
+// first returns the first piece.
 func (v *vector) first() []byte { return unsafe.Slice(v.pieces[0].Base, v.pieces[0].Len) }

@@ -16,30 +16,30 @@ import (
 // writeBound is how many bytes one flush writes before the loop turns to the next peer.
 const writeBound = 1 << 20
 
-// Options say what a Writer writes to and whom it asks.
+// Options configure a Writer.
 type Options struct {
-	Mu     *sync.Mutex            // the stream's lock; given up during system calls
-	FD     int                    // a socket that does not block, which the Writer closes; unused with TLS
+	Mu     *sync.Mutex            // the stream's lock; released during system calls
+	FD     int                    // a non-blocking socket, which the Writer closes; unused with TLS
 	TLS    net.Conn               // written to by RunTLS; nil without TLS
 	Now    *atomic.Int64          // a clock in ns that may lag by some ms
-	Copied *atomic.Int64          // bytes of all copies that Detach makes, of all Writers that share it
-	Notice func(write bool) error // has somebody call Writable when the socket takes more, or no more; unused with TLS
+	Copied *atomic.Int64          // bytes of all copies that Detach makes, shared by several Writers
+	Notice func(write bool) error // switches calls of Writable on or off, for when the socket accepts more; unused with TLS
 }
 
-// Writer is what waits for the other end, and this end of the socket. Whoever has something to send writes, or leaves it
-// to the one who is writing.
+// Writer holds the data for the other end, and this end of the socket. A goroutine with data to send writes it, or
+// leaves it to the goroutine that is already writing.
 type Writer struct {
 	o    Options
 	kick chan struct{} // for RunTLS
-	vec  vector        // of the one who is writing
+	vec  vector        // of the goroutine that is writing
 	head [HeaderBytes]byte
 
 	queue   queue
 	err     error         // why the stream failed
-	writing bool          // somebody is in a write call, without the lock
-	corked  bool          // the reader is taking in frames and will flush after them
-	armed   bool          // Notice was asked for
-	ended   bool          // the reader has let go of the stream
+	writing bool          // a goroutine is in a write call, without the lock
+	corked  bool          // the reader is processing frames and will flush after them
+	armed   bool          // Notice is switched on
+	ended   bool          // the reader no longer uses the stream
 	closed  bool          // the socket is closed
 	wrote   time.Duration // last progress
 }
@@ -53,19 +53,19 @@ func NewWriter(o Options) *Writer {
 	return w
 }
 
-// Err is why the stream failed, nil while it lives.
+// Err returns the stream's error; nil while it works.
 func (w *Writer) Err() error { return w.err }
 
-// Runs is the number of pieces that wait.
+// Runs returns the number of waiting pieces.
 func (w *Writer) Runs() int { return w.queue.waiting() }
 
-// Bytes is how many bytes wait.
+// Bytes returns the number of waiting bytes.
 func (w *Writer) Bytes() int { return w.queue.bytes }
 
-// Owned is how many of the bytes that wait are copies: what the queue costs in memory.
+// Owned returns how many of the waiting bytes are copies: the queue's memory cost.
 func (w *Writer) Owned() int { return w.queue.owned }
 
-// Referred is the number of pieces that wait and are an offered buffer's.
+// Referred returns the number of waiting pieces in offered buffers.
 func (w *Writer) Referred() (n int) {
 	for _, r := range w.queue.runs[w.queue.head:] {
 		if r.pin.Holds() {
@@ -86,18 +86,18 @@ func (w *Writer) Copy(f Frame, body ...[]byte) {
 	}
 }
 
-// Refer queues bytes that pin holds. The pin is released when they are written or given up.
+// Refer queues bytes that pin holds. The pin is released when they are written or discarded.
 func (w *Writer) Refer(b []byte, pin memory.Pin) { w.queue.refer(b, pin) }
 
-// Own queues b, which the caller gives away; the descriptor of file, if that is not nil, travels beside it.
+// Own queues b, which the caller hands over; the descriptor of file, if not nil, is sent with it.
 func (w *Writer) Own(b []byte, file *memory.Segment) { w.queue.own(b, file) }
 
-// Busy tells whether what is queued now must wait, so that a copy of it costs no more than what it would replace.
+// Busy reports whether data queued now must wait, so that a copy of it costs no more than the data itself.
 func (w *Writer) Busy() bool {
 	return w.writing || w.corked || w.o.TLS != nil || w.queue.waiting() > 0
 }
 
-// Cork keeps what is queued until Uncork: its caller has several frames to take in, and answers leave together.
+// Cork holds queued data until Uncork: the caller processes several frames, and the answers leave together.
 func (w *Writer) Cork() { w.corked = true }
 
 // Uncork ends Cork and writes.
@@ -106,13 +106,13 @@ func (w *Writer) Uncork() {
 	w.Flush()
 }
 
-// Writable is called when the socket takes more.
+// Writable is called when the socket accepts more.
 func (w *Writer) Writable() {
 	w.armNotice(false)
 	w.Flush()
 }
 
-// armNotice asks for a notice when the socket takes more, or that there be none.
+// armNotice switches the notice that the socket accepts more on or off.
 func (w *Writer) armNotice(on bool) {
 	if w.armed == on || w.ended || w.o.TLS != nil {
 		return
@@ -129,7 +129,7 @@ func (w *Writer) armNotice(on bool) {
 
 func (w *Writer) turnTime() time.Duration { return time.Duration(w.o.Now.Load()) }
 
-// Flush writes what is queued, unless somebody is writing already: they will take it along.
+// Flush writes the queue, unless a goroutine is already writing: that one also writes the new data.
 func (w *Writer) Flush() {
 	if w.err != nil {
 		return
@@ -159,9 +159,9 @@ func (w *Writer) Flush() {
 	w.closeIfEnded()
 }
 
-// writeVector writes once. It reports false if there is no sense in writing on.
+// writeVector writes once. It returns false for again if further writes are useless.
 func (w *Writer) writeVector(file *memory.Segment) (n int, again bool) {
-	// The lock is given up for the system call; writing keeps others out of the socket.
+	// Release the lock for the system call; writing keeps other goroutines from the socket.
 	w.writing = true
 	w.o.Mu.Unlock()
 	n, errno := w.vec.write(w.o.FD, file)
@@ -182,8 +182,8 @@ func (w *Writer) writeVector(file *memory.Segment) (n int, again bool) {
 	return 0, false
 }
 
-// WriteParts writes a frame from the parts of its body themselves, at most runsMax-1, and queues a copy of what the socket
-// did not take. The Writer is not Busy.
+// WriteParts writes a frame directly from the parts of its body, at most runsMax-1, and queues a copy of the bytes
+// that the socket did not accept. The Writer must not be Busy.
 func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 	f.Append(w.head[:0])
 	w.vec.resetPieces()
@@ -192,7 +192,7 @@ func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 		w.vec.addPiece(p)
 	}
 
-	// Others may have queued meanwhile; what is left of this frame goes before theirs.
+	// Others may have queued data meanwhile; the rest of this frame goes before it.
 	n, _ := w.writeVector(nil)
 	if rest := HeaderBytes + int(f.Body) - n; rest > 0 && w.err == nil {
 		w.queueRest(parts, n, rest)
@@ -205,9 +205,9 @@ func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 	}
 }
 
-// queueRest makes what WriteParts could not write the first in the queue: the last rest bytes, behind done ones.
+// queueRest puts the part that WriteParts could not write first in the queue: the last rest bytes, after done ones.
 func (w *Writer) queueRest(parts [][]byte, done, rest int) {
-	// The parts are their owner's again when WriteParts returns, so what is left of them is copied.
+	// The caller owns the parts again when WriteParts returns, so copy the rest of them.
 	left := append(make([]byte, 0, rest), w.head[min(done, HeaderBytes):]...)
 	done -= min(done, HeaderBytes)
 	for _, p := range parts {
@@ -217,18 +217,18 @@ func (w *Writer) queueRest(parts [][]byte, done, rest int) {
 	w.queue.putFirst(left)
 }
 
-// PartsMax is how many parts WriteParts takes.
+// PartsMax is the largest number of parts for WriteParts.
 const PartsMax = runsMax - 1
 
-// Stalled tells whether queued bytes have not moved for limit.
+// Stalled reports whether queued bytes have not moved for limit.
 func (w *Writer) Stalled(now, limit time.Duration) bool {
 	return w.queue.waiting() > 0 && now-w.wrote > limit
 }
 
-// Detach replaces queued bytes of b by a copy, so that b's owner may write b. What a system call is taking from b at this
-// moment stays pinned: the caller looks again. The stream fails if all copies together would have more than limit bytes.
+// Detach replaces queued bytes of b by a copy, so that b's owner may write b. Bytes that a system call is reading
+// from b stay pinned: the caller checks again. The stream fails if all copies together would exceed limit bytes.
 func (w *Writer) Detach(b *memory.Buffer, limit int64) {
-	// A plain socket is written to from b itself, without the lock. TLS is written to from a copy.
+	// A plain socket is written directly from b, without the lock. TLS is written from a copy.
 	if w.writing && w.o.TLS == nil || w.err != nil {
 		return
 	}
@@ -237,12 +237,12 @@ func (w *Writer) Detach(b *memory.Buffer, limit int64) {
 	}
 }
 
-// Fail ends the stream for err, unless it has failed before: its reader sees the end and lets go of it.
+// Fail ends the stream with err, unless it has failed before: its reader sees the end and stops using it.
 func (w *Writer) Fail(err error) {
 	if w.err != nil {
 		return
 	}
-	// A plain socket is closed only by End: a number that is given back too early is another file's.
+	// Only End closes a plain socket: a descriptor closed too early may become another file's.
 	w.err = err
 	if w.o.TLS != nil {
 		w.closeTLS()
@@ -251,14 +251,14 @@ func (w *Writer) Fail(err error) {
 	}
 }
 
-// End fails the stream for err and closes the socket as soon as nobody writes to it. The reader calls it last.
+// End fails the stream with err and closes the socket once no goroutine writes to it. The reader calls it last.
 func (w *Writer) End(err error) {
 	w.Fail(err)
 	w.ended = true
 	w.closeIfEnded()
 }
 
-// closeIfEnded gives back what the last writer used.
+// closeIfEnded closes the socket after the last write.
 func (w *Writer) closeIfEnded() {
 	if !w.ended || w.writing || w.closed {
 		return
@@ -273,8 +273,8 @@ func (w *Writer) closeIfEnded() {
 	unix.Close(w.o.FD)
 }
 
-// closeTLS closes the connection under TLS. TLS's own Close would first write a farewell, and wait up to 5 s for
-// a peer that takes nothing, with the lock held.
+// closeTLS closes the connection under TLS. TLS's own Close would first write a close message, and wait up to 5 s for
+// a peer that reads nothing, with the lock held.
 func (w *Writer) closeTLS() {
 	if s, ok := w.o.TLS.(*tls.Conn); ok {
 		s.NetConn().Close()

@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// What a queue costs follows what is queued, also if it is never empty.
+// A queue's memory follows its length, even if it is never empty.
 func TestQueueThatIsNeverEmptyKeepsNoMemory(t *testing.T) {
 	q := queue{copied: new(atomic.Int64)}
 	q.copyIn(make([]byte, 100))
@@ -29,7 +29,7 @@ func TestQueueThatIsNeverEmptyKeepsNoMemory(t *testing.T) {
 	}
 }
 
-// To cut a TLS peer that takes nothing does not wait for it: the loop does so, under the connection's lock.
+// Cutting a TLS peer that reads nothing does not wait for it: the loop does this under the connection's lock.
 func TestCutOfATLSPeerWritesNothing(t *testing.T) {
 	here, there := net.Pipe() // whose writes wait for a reader
 	defer there.Close()

@@ -2,16 +2,16 @@ package stream
 
 import "fmt"
 
-// tlsWrite is how many bytes one write of TLS takes.
+// tlsWrite is the number of bytes of one TLS write.
 const tlsWrite = 64 << 10
 
-// wakeTLS has RunTLS write what is queued.
+// wakeTLS makes RunTLS write the queue.
 func (w *Writer) wakeTLS() {
 	if w.closed {
 		return
 	}
 
-	// A writer that was idle has made no progress because there was nothing to do.
+	// An idle writer made no progress because there was nothing to do.
 	if !w.writing {
 		w.wrote = w.turnTime()
 	}
@@ -22,8 +22,8 @@ func (w *Writer) wakeTLS() {
 	}
 }
 
-// RunTLS writes to a TLS connection until End: a goroutine of its own, because such a write may wait. It writes from
-// memory of its own, so that no wait keeps an offered buffer from its owner. It is called without the lock.
+// RunTLS writes to a TLS connection until End, in a separate goroutine, because such a write may wait. It writes from
+// its own memory, so that no wait keeps an offered buffer from its owner. It is called without the lock.
 func (w *Writer) RunTLS() {
 	own := make([]byte, tlsWrite)
 	for range w.kick {
