@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// launch is a step with the kernel that runs it.
+// launch is a step with its kernel.
 type launch struct {
 	layers.Step
 	kernel cuda.Kernel
@@ -19,26 +19,26 @@ type launch struct {
 
 // option is one way to do a step.
 type option struct {
-	label     string // names it among the options of its step
+	label     string // distinguishes it from the other options of its step
 	launches  []launch
 	workspace int64 // bytes that must be free while it runs
-	counters  bool  // it needs zeros to count in
+	counters  bool  // it needs zeroed counters
 }
 
-// The words of a Tensor that name its workspace and its counters.
+// The words of a Tensor that hold its workspace and its counters.
 const partialWord, countersWord = 5, 6
 
 // countersName is the parameter that holds the counters of split products: zero between launches.
 const countersName = "counters"
 
-// chooseLaunches turns p's steps into launches, each by the best option for it on this device.
+// chooseLaunches turns p's steps into launches, each by its best option on this device.
 func (m *Model) chooseLaunches(p *plan) error {
 	taken := make([][]option, len(p.Layers))
 	var workspace int64
 	counters := false
 
 	for i := range p.Layers {
-		m.yieldRuntime(func() {}) // trials take their time on the device
+		m.yieldRuntime(func() {}) // trials take time on the device
 		for j := range p.Layers[i].Steps {
 			o, err := m.r.optionFor(p.Plan, &p.Layers[i].Steps[j])
 			if err != nil {
@@ -49,7 +49,7 @@ func (m *Model) chooseLaunches(p *plan) error {
 		}
 	}
 
-	// Layers run one after another, so one workspace as large as the largest serves them all.
+	// Layers run one after another, so one workspace as large as the largest serves all.
 	work, zeros, err := m.addRoom(p, workspace, counters)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (m *Model) chooseLaunches(p *plan) error {
 	for i, options := range taken {
 		for k := range options {
 			options[k].placeRoom(work, zeros)
-			// Run loads what a layer lists in Params before it: the counters belong there, too.
+			// Run loads a layer's Params before it, so the counters belong there too.
 			if options[k].counters {
 				p.Layers[i].Params = append(p.Layers[i].Params, p.Buffers[zeros].Index)
 			}
@@ -69,12 +69,12 @@ func (m *Model) chooseLaunches(p *plan) error {
 	return nil
 }
 
-// Choice is how one launch of a plan is done.
+// Choice is the option chosen for one launch of a plan.
 type Choice struct {
 	Layer, Op, Kernel string
 }
 
-// Choices lists the launches of a batch size: kernels of this module, or cublasLt and cudnn.
+// Choices returns the launches of a batch size: kernels of this module, or cublasLt and cudnn.
 func (m *Model) Choices(batch int) (all []Choice, err error) {
 	p, err := m.planFor(batch)
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *Model) Choices(batch int) (all []Choice, err error) {
 	return all, nil
 }
 
-// addRoom adds to the plan a workspace behind its activations, and counters; it returns their buffers.
+// addRoom adds to the plan a workspace after its activations, and counters; it returns their buffers.
 func (m *Model) addRoom(p *plan, workspace int64, counters bool) (work, zeros int, err error) {
 	if workspace > 0 {
 		p.Buffers = append(p.Buffers, layers.Buffer{Kind: layers.Activation, Bytes: workspace, Last: len(p.Layers) - 1, Offset: p.ActivationBytes})
@@ -101,7 +101,7 @@ func (m *Model) addRoom(p *plan, workspace int64, counters bool) (work, zeros in
 		return work, 0, nil
 	}
 
-	// All plans of a model share one block of counters, since every launch leaves zeros behind.
+	// All plans of a model share one block of counters, because every launch leaves zeros.
 	data := make([]byte, 4*kernels.Counters)
 	if _, ok := m.params[countersName]; !ok {
 		id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + countersName, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
@@ -116,7 +116,7 @@ func (m *Model) addRoom(p *plan, workspace int64, counters bool) (work, zeros in
 	return work, len(p.Buffers) - 1, nil
 }
 
-// placeRoom names the workspace and the counters in the launches that need them.
+// placeRoom enters the workspace and the counters in the launches that need them.
 func (o *option) placeRoom(work, zeros int) {
 	for i := range o.launches {
 		l := &o.launches[i]
@@ -129,7 +129,7 @@ func (o *option) placeRoom(work, zeros int) {
 	}
 }
 
-// optionFor returns the way to do a step: the one taken before for the same, else the best of those that there are.
+// optionFor returns the option for a step: the one chosen before for the same shape, otherwise the best one.
 func (r *Runtime) optionFor(p *layers.Plan, s *layers.Step) (option, error) {
 	all, err := r.listOptions(s)
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *Runtime) optionFor(p *layers.Plan, s *layers.Step) (option, error) {
 		return all[0], nil
 	}
 
-	// Steps of one shape take the same way, also in other models.
+	// Steps of one shape use the same option, also in other models.
 	key := s.Shape()
 	for i := range all {
 		if all[i].label == r.chosen[key] {
@@ -147,7 +147,7 @@ func (r *Runtime) optionFor(p *layers.Plan, s *layers.Step) (option, error) {
 		}
 	}
 
-	// Without a measurement the most promising is taken.
+	// Without a measurement use the most promising option.
 	best := 0
 	if r.cfg.Prefer != "" {
 		best = max(slices.IndexFunc(all, func(o option) bool { return strings.HasPrefix(o.label, r.cfg.Prefer) }), 0)
@@ -159,7 +159,7 @@ func (r *Runtime) optionFor(p *layers.Plan, s *layers.Step) (option, error) {
 	return all[best], nil
 }
 
-// listOptions returns every way to do a step, the most promising first; the last is the kernel that it names.
+// listOptions returns every option of a step, the most promising first; the last is the step's own kernel.
 func (r *Runtime) listOptions(s *layers.Step) (all []option, err error) {
 	if all, err = r.libraryOptions(s); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (r *Runtime) listOptions(s *layers.Step) (all []option, err error) {
 		all = append(all, option{label: fmt.Sprintf("%s/%d", v.Name, v.Grid.Y), launches: []launch{{step, k}}, workspace: v.Workspace, counters: v.Workspace > 0})
 	}
 
-	// The kernel that the step names takes every shape, so there is always one option.
+	// The step's own kernel supports every shape, so there is always one option.
 	k, ok := r.kernels.Kernel(s.Kernel)
 	if !ok {
 		return nil, fmt.Errorf("no kernel %q", s.Kernel)

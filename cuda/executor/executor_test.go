@@ -37,8 +37,8 @@ func bytesOf(v []float32) (b []byte) {
 
 const width = 32
 
-// adder is depth layers of x·I·1 + c, with an early output "early" after the second layer. Every layer has a
-// matrix and a bias of its own, so that loading the wrong parameters shows.
+// adder returns a graph of depth layers of x·I·1 + c, with an early output "early" after the second layer. Every
+// layer has its own matrix and bias, so that loading the wrong parameters shows.
 func adder(name string, depth int, c float32) *layers.Graph {
 	g := &layers.Graph{Name: name, Opset: 13, Inputs: []layers.Value{{Name: "x", Type: layers.Float32, Dims: []int{-1, width}}}, Outputs: []string{"early", "y"}}
 	at := "x"
@@ -109,7 +109,7 @@ func (r *rig) close() {
 	}
 }
 
-// feed puts x everywhere and poisons the outputs.
+// feed fills the inputs with x and poisons the outputs.
 func (r *rig) feed(s *cuda.Submission, x float32) {
 	v := make([]float32, 1024)
 	for i := range v {
@@ -139,7 +139,7 @@ func (r *rig) got(k, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(r.host.Bytes()[4096*(k+1)+4*i:]))
 }
 
-// enqueue runs a batch in one submission and compares both outputs' last element.
+// enqueue runs a batch in one submission and checks both outputs' last element.
 func (r *rig) enqueue(m *executor.Model, n, depth int, c, x float32) {
 	r.t.Helper()
 	var s cuda.Submission
@@ -244,8 +244,8 @@ func TestPreemptionAtALayerBoundary(t *testing.T) {
 	r.compare(1, 3, 100, 7)
 }
 
-// Ten models of which two fit keep answering, with evictions and loads counted; graphs follow addresses
-// that move (E2).
+// Ten models of which two fit continue to answer, with evictions and loads counted; graphs follow addresses that move
+// (E2).
 func TestMoreModelsThanFit(t *testing.T) {
 	r := open(t, 40<<10, true)
 	defer r.close()
@@ -268,7 +268,8 @@ func TestMoreModelsThanFit(t *testing.T) {
 	}
 }
 
-// A model larger than the device memory cannot be enqueued whole, and says so; Run loads it layer by layer.
+// A model larger than the device memory cannot be enqueued at once, and the error says so; Run loads it layer by
+// layer.
 func TestAModelLargerThanTheDeviceRunsLayerByLayer(t *testing.T) {
 	r := open(t, 16<<10, false)
 	defer r.close()
@@ -359,8 +360,8 @@ func TestEarlyExitInHalfPrecision(t *testing.T) {
 	}
 }
 
-// TestReplacedWeightsKeepTheirGraphs replaces a model's weights after its batches were captured: results are the new
-// weights', and no graph is captured anew.
+// TestReplacedWeightsKeepTheirGraphs replaces a model's weights after its batches were captured: the results use the
+// new weights, and no graph is captured again.
 func TestReplacedWeightsKeepTheirGraphs(t *testing.T) {
 	captures := 0
 	d, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: kernels.Reference(), Fault: func(s cuda.Site) cuda.Fault {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	workspaceMax  = 32 << 20 // of a library's call, which is what cuBLAS recommends for compute 9.0
+	workspaceMax  = 32 << 20 // of a library's call; cuBLAS recommends this for compute 9.0
 	candidatesMax = 4        // of a library, for one shape
 )
 
-// asked is what the libraries answered for a shape.
+// asked is a library's answer for a shape.
 type asked struct {
 	form  int // which of kernels.LibraryOf
 	found []cuda.Candidate
 }
 
-// libraryOptions returns the libraries' ways to do a step.
+// libraryOptions returns the libraries' options for a step.
 func (r *Runtime) libraryOptions(s *layers.Step) (all []option, err error) {
 	if r.libraries.Names() == "" {
 		return nil, nil
@@ -28,7 +28,7 @@ func (r *Runtime) libraryOptions(s *layers.Step) (all []option, err error) {
 
 	forms := kernels.LibraryOf(s.Kernel, s.Params)
 
-	// The libraries take long to answer: each shape is asked for once.
+	// The libraries take long to answer, so ask once for each shape.
 	answers, ok := r.asked[s.Shape()]
 	for i := 0; !ok && i < len(forms); i++ {
 		var found []cuda.Candidate
@@ -66,12 +66,12 @@ func (r *Runtime) libraryOption(name string, f *kernels.Library, c *cuda.Candida
 	operands := f.Operands
 	operands.State = c.State
 
-	// A library's call makes its own launches: grid and block are of no meaning here.
+	// A library's call makes its own launches: grid and block have no meaning here.
 	step := layers.Step{Kernel: library, Grid: cuda.Dim{X: 1, Y: 1, Z: 1}, Block: cuda.Dim{X: 1, Y: 1, Z: 1},
 		Params: slices.Clone(kernels.Bytes(&operands)), Addresses: 6}
 	o = option{label: fmt.Sprintf("%s/%d", library, c.Algorithm), launches: []launch{{step, c.Kernel}}, workspace: c.Workspace}
 
-	// What the library cannot fuse runs as a kernel of our own behind it.
+	// The part that the library cannot fuse runs as a separate kernel after it.
 	if f.Rest.Act == kernels.None {
 		return o, nil
 	}
@@ -87,7 +87,7 @@ func (r *Runtime) libraryOption(name string, f *kernels.Library, c *cuda.Candida
 	return o, nil
 }
 
-// forgetLibraries frees what the libraries made.
+// forgetLibraries frees the libraries' resources.
 func (r *Runtime) forgetLibraries() {
 	for _, answers := range r.asked {
 		for _, a := range answers {

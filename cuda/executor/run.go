@@ -12,8 +12,9 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// Enqueue adds to s the commands on st that turn inputs into outputs for a batch of n. Its parameters are
-// brought to the device if they are not there; they stay until Release. Other batches may be under way, their commands before these on st.
+// Enqueue adds to s the commands on st that compute outputs from inputs for a batch of n. It loads the batch's
+// parameters if they are not on the device; they stay until Release. Other batches may be under way, with their
+// commands before these on st.
 func (m *Model) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error {
 	p, err := m.planFor(n)
 	if err != nil {
@@ -35,14 +36,14 @@ func (m *Model) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outp
 
 	g, err := m.captureGraph(st, p, base, key{inputs[0], outputs[0]})
 	if err != nil {
-		// Nothing was enqueued, so the batch holds its parameters no longer.
+		// Nothing was enqueued, so release the batch's parameters.
 		return errors.Join(err, m.r.store.Release(p.contents, nil))
 	}
 	s.Graph(st, g)
 	return nil
 }
 
-// Release ends the batch of n that Enqueue began, once it has ended on the device, or will have by done.
+// Release ends the batch of n that Enqueue began, which has ended on the device, or will have ended by done.
 func (m *Model) Release(n int, done *cuda.Event) error {
 	return m.r.store.Release(m.plans[n-1].contents, done)
 }
@@ -58,8 +59,7 @@ func (m *Model) bufferBases(p *plan, inputs, outputs []cuda.Address) []cuda.Addr
 		case layers.Output:
 			a = outputs[b.Index]
 		case layers.Parameter:
-			// A layer whose parameters are not on the device has no address for them; Run loads those of one
-			// layer at a time.
+			// Parameters that are not on the device have no address; Run loads those of one layer at a time.
 			at := p.params[b.Index]
 			if a = m.r.store.Address(at.content); a != 0 {
 				a += cuda.Address(at.offset)
@@ -86,7 +86,7 @@ func (m *Model) addLaunches(s *cuda.Submission, st *cuda.Stream, p *plan, base [
 
 // addTo adds one launch; bound is room for its parameters.
 func (l *launch) addTo(s *cuda.Submission, st *cuda.Stream, base []cuda.Address, bound *[]byte) {
-	// Addresses are written into a copy: the plan's own parameters serve every batch.
+	// Write addresses into a copy: the plan's own parameters serve every batch.
 	*bound = append((*bound)[:0], l.Params...)
 	l.Bind(*bound, base)
 	s.Launch(st, l.kernel, l.Grid, l.Block, l.Shared, *bound)
@@ -95,14 +95,14 @@ func (l *launch) addTo(s *cuda.Submission, st *cuda.Stream, base []cuda.Address,
 // graphsMax bounds the graphs of one plan: one for each slot that batches use in turn.
 const graphsMax = 16
 
-// captureGraph returns the graph for these addresses, capturing it anew if any of them moved (E2).
+// captureGraph returns the graph for these addresses, and captures it again if one of them moved (E2).
 func (m *Model) captureGraph(st *cuda.Stream, p *plan, base []cuda.Address, k key) (*cuda.Graph, error) {
 	c := p.captured[k]
 	if c != nil && slices.Equal(c.base, base) {
 		return c.graph, nil
 	}
 
-	// A graph holds the addresses that it was captured with: this one can run no more.
+	// A graph contains the addresses of its capture, so this one cannot run any more.
 	if c != nil || len(p.captured) >= graphsMax {
 		forgetGraph(p, k)
 	}
@@ -118,8 +118,8 @@ func (m *Model) captureGraph(st *cuda.Stream, p *plan, base []cuda.Address, k ke
 	return g, nil
 }
 
-// forgetGraph frees the graph of k, or all of them when there are too many. The driver lets a graph that runs
-// finish before it is destroyed.
+// forgetGraph frees the graph of k, or all graphs if there are too many. The driver lets a running graph finish
+// before it destroys it.
 func forgetGraph(p *plan, k key) {
 	for other, c := range p.captured {
 		if other == k || len(p.captured) >= graphsMax {
@@ -129,23 +129,22 @@ func forgetGraph(p *plan, k key) {
 	}
 }
 
-// Action is what Run does after a layer.
+// Action is Run's next action after a layer.
 type Action uint8
 
 // The actions.
 const (
 	Continue Action = iota
-	Stop            // an early exit: the layers after this one do not run
+	Stop            // an early exit: later layers do not run
 )
 
-// Hook is called on the submitting goroutine when a layer is complete on the device, with the time that
-// it took there. It may run other models on the device before it returns: that is preemption at a
-// layer boundary.
+// Hook is called on the submitting goroutine when a layer is complete on the device, with its duration there. It may
+// run other models on the device before it returns: that is preemption at a layer boundary.
 type Hook func(layer int, l *layers.Layer, took time.Duration) Action
 
-// Run runs a batch layer by layer and waits for it. It returns how many layers ran; outputs whose layer
-// (layers.Tensor.Layer) is below that are complete. A model whose parameters do not fit in device memory
-// at once runs too, loading each layer's in turn.
+// Run runs a batch layer by layer and waits for it. It returns the number of layers that ran; outputs whose layer
+// (layers.Tensor.Layer) is below that are complete. A model whose parameters do not fit in device memory at once also
+// runs, and each layer's parameters are loaded in turn.
 func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs []cuda.Address, hook Hook) (ran int, err error) {
 	p, err := m.planFor(n)
 	if err != nil {
@@ -179,14 +178,14 @@ type run struct {
 }
 
 func (r *run) runLayers(ctx context.Context) (ran int, err error) {
-	// A model that fits is brought in whole; of one that does not, each layer's parameters in turn.
+	// Load all parameters of a model that fits; otherwise load each layer's parameters in turn.
 	whole := r.acquireContents(r.p.contents)
 	switch {
 	case whole == nil:
 		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.contents, nil)) }()
 	case !errors.Is(whole, residency.ErrDoesNotFit):
 		return 0, whole
-	case r.p.hasWork: // the activations must stay; parameters come and go
+	case r.p.hasWork: // the activations must stay; parameters are loaded and evicted
 		if err := r.acquireContents([]residency.ID{r.p.work}); err != nil {
 			return 0, err
 		}
@@ -209,7 +208,7 @@ func (r *run) acquireContents(ids []residency.ID) error {
 	return r.m.r.store.Acquire(time.Since(r.m.r.start), ids, &r.s, r.st)
 }
 
-// runLayer runs one layer and its hook; alone tells that its parameters are there for this layer only.
+// runLayer runs one layer and its hook; alone means that its parameters are loaded for this layer only.
 func (r *run) runLayer(ctx context.Context, i int, alone bool) (action Action, err error) {
 	if alone {
 		if err := r.acquireContents(r.p.byLayer[i]); err != nil {
@@ -218,7 +217,7 @@ func (r *run) runLayer(ctx context.Context, i int, alone bool) (action Action, e
 		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.byLayer[i], nil)) }()
 	}
 
-	// Behind the wait for its parameters, so that the time is the layer's own.
+	// Record after the wait for parameters, so that the time is the layer's own.
 	r.s.Record(r.st, r.from)
 	r.m.addLaunches(&r.s, r.st, r.p, r.m.bufferBases(r.p, r.inputs, r.outputs), i, i+1)
 	r.s.Record(r.st, r.to)

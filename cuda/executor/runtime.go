@@ -16,27 +16,28 @@ import (
 type Config struct {
 	DeviceBytes int64   // for parameters and activations together
 	PinnedBytes int64   // for evicted parameters
-	Alpha       float64 // of the eviction score; 0 takes the paper's 0.4
-	// Hang is for how long evicted parameters may be on their way before the device hangs; 0: as long as it takes.
+	Alpha       float64 // of the eviction score; 0: the paper's 0.4
+	// Hang is the longest time of a copy of evicted parameters, after which the device counts as hanging; 0:
+	// unlimited.
 	Hang      time.Duration
 	Capture   bool   // run batches as captured graphs
-	Tune      bool   // time the options of each step when a plan is made and take the fastest
-	Libraries string // folders of cuBLASLt and cuDNN, separated by colons, before the usual places; "none" for neither
-	Prefer    string // take the options whose label begins so, where there are any: to try one
+	Tune      bool   // time the options of each step when a plan is made, and use the fastest
+	Libraries string // folders of cuBLASLt and cuDNN, separated by colons, before the usual ones; "none" for neither
+	Prefer    string // use the options whose label has this prefix, if there are any: to test one
 }
 
-// Runtime holds what the models of one device share.
+// Runtime holds the state that the models of one device share.
 type Runtime struct {
 	dev     *cuda.Device
 	cfg     Config
 	kernels *kernels.Set
 	store   *residency.Store
 	start   time.Time
-	chosen  map[string]string // the label of the option taken, by what is computed
+	chosen  map[string]string // the label of the chosen option, by computation
 	shared  map[contentKey]*sharedContent
 
 	libraries *cuda.Libraries
-	asked     map[string][]asked // by what is computed
+	asked     map[string][]asked // by computation
 }
 
 // Open loads the kernels and reserves memory.
@@ -64,7 +65,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}, shared: map[contentKey]*sharedContent{}}, nil
 }
 
-// Stats returns what the residency store moved.
+// Stats returns the counts of the residency store.
 func (r *Runtime) Stats() residency.Stats { return r.store.Stats() }
 
 // Close frees everything; models must be closed and nothing may run.
@@ -83,37 +84,37 @@ type Model struct {
 	max     int
 	params  map[string]place // by name, of all plans
 	share   bool             // Options.Share
-	held    []contentKey     // of contents that other models may hold, too, one for each time that it was asked for
+	held    []contentKey     // of contents that other models may also hold, one for each use
 	plans   []*plan          // by batch − 1; nil until first used
 	scratch []cuda.Address
 	bound   []byte
-	shared  sync.Locker // while the model is being loaded; nil: nobody waits for it
+	shared  sync.Locker // set while the model is being loaded; nil: no other goroutine waits
 }
 
-// yieldRuntime runs f, which touches nothing that models share, while others may use the Runtime.
+// yieldRuntime runs f, which uses no state shared by models, while others may use the Runtime.
 func (m *Model) yieldRuntime(f func()) {
 	if m.shared == nil {
 		f()
 		return
 	}
 
-	// Batches of models that are loaded already go on while f takes its time.
+	// Batches of loaded models continue during f.
 	m.shared.Unlock()
 	defer m.shared.Lock()
 	f()
 }
 
-// place is where a parameter lies: in a content of the store, at an offset.
+// place is the position of a parameter: a content of the store, and an offset.
 type place struct {
 	content residency.ID
 	offset  int64
 }
 
-// plan is a layers.Plan with what the executor keeps for it.
+// plan is a layers.Plan with the executor's state for it.
 type plan struct {
 	*layers.Plan
 	params   []place          // of each of Params
-	contents []residency.ID   // of all layers, without repetition, then the activations
+	contents []residency.ID   // of all layers, without duplicates, then the activations
 	byLayer  [][]residency.ID // of each layer
 	work     residency.ID     // the activations
 	hasWork  bool
@@ -121,7 +122,7 @@ type plan struct {
 	captured map[key]*captured
 }
 
-// key names a place where a batch's tensors lie: graphs hold addresses.
+// key identifies the memory of a batch's tensors: graphs contain addresses.
 type key struct{ in, out cuda.Address }
 
 type captured struct {
@@ -134,16 +135,17 @@ type Options struct {
 	BatchMax  int
 	SLO       time.Duration    // the model's, for the eviction score
 	Precision layers.Precision // how parameters and activations are stored
-	// Share has a layer whose parameters are, byte for byte, those of a layer of another model that shares lie where
-	// those lie: an early exit and its model hold what they have in common once. Such a model cannot be updated in place.
+	// Share lets a layer whose parameters are, byte for byte, those of a layer of another sharing model use that
+	// model's copy: an early exit and its model hold their common parameters once. Such a model cannot be updated in
+	// place.
 	Share bool
-	// Shared is held by Load's caller and guards the Runtime. Load gives it up now and then, so that batches of other
-	// models go on. nil: nobody else uses the Runtime meanwhile.
+	// Shared guards the Runtime, and Load's caller holds it. Load releases it now and then, so that batches of other
+	// models continue. nil: no other goroutine uses the Runtime meanwhile.
 	Shared sync.Locker
 }
 
-// Load makes a model ready: it compiles the largest and the smallest batch, so that whatever is wrong
-// with the graph is an error now, and makes its parameters known to the store.
+// Load prepares a model: it compiles the largest and the smallest batch, so that errors in the graph show now, and
+// adds its parameters to the store.
 func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	if o.BatchMax < 1 || o.BatchMax > layers.BatchMax {
 		return nil, fmt.Errorf("load %q: batch max %d: must be 1 to %d", g.Name, o.BatchMax, layers.BatchMax)
@@ -166,7 +168,7 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	return m, nil
 }
 
-// Plan returns the plan for a batch size, compiling it if it was not used before.
+// Plan returns the plan for a batch size, and compiles it at its first use.
 func (m *Model) Plan(batch int) (*layers.Plan, error) {
 	p, err := m.planFor(batch)
 	if err != nil {
@@ -183,7 +185,7 @@ func (m *Model) planFor(batch int) (*plan, error) {
 		return p, nil
 	}
 
-	// Compiling takes long and touches nothing that models share.
+	// Compilation takes long and uses no state shared by models.
 	var compiled *layers.Plan
 	var err error
 	m.yieldRuntime(func() { compiled, err = layers.Compile(m.graph, batch, m.real) })
@@ -196,14 +198,14 @@ func (m *Model) planFor(batch int) (*plan, error) {
 		return nil, err
 	}
 
-	// A plan that found no place is not kept: the next batch of this size tries again.
+	// A plan without memory is not kept: the next batch of this size tries again.
 	m.plans[batch-1] = p
 	return p, nil
 }
 
-// settleContents makes p's parameters and activations known to the store: one content for each layer's.
+// settleContents adds p's parameters and activations to the store: one content for each layer's.
 func (m *Model) settleContents(p *plan) error {
-	// Choosing first: it may add a workspace and counters to the plan.
+	// Choose first, because this may add a workspace and counters to the plan.
 	if err := m.chooseLaunches(p); err != nil {
 		return err
 	}
@@ -215,7 +217,7 @@ func (m *Model) settleContents(p *plan) error {
 			return err
 		}
 
-		// A layer that runs alone needs its own; a batch needs each content once, whichever layers share it.
+		// A layer that runs alone needs its own list; a batch needs each content once, whichever layers share it.
 		var ids []residency.ID
 		for _, k := range l.Params {
 			id := m.params[p.Params[k].Name].content
@@ -250,14 +252,14 @@ func (m *Model) settleContents(p *plan) error {
 
 const paramAlign = 256
 
-// packParameters puts a layer's parameters that no other layer has into one content.
+// packParameters packs the parameters that belong only to this layer into one content.
 func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 	var data []byte
 	fresh := map[string]int64{}
 	for _, k := range l.Params {
 		param := &p.Params[k]
 
-		// Parameters that an earlier layer, or another batch size, has brought are there already.
+		// An earlier layer, or another batch size, has already added this parameter.
 		if _, known := m.params[param.Name]; known {
 			continue
 		}
@@ -265,7 +267,7 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 			continue
 		}
 
-		// Kernels read each parameter from a multiple of paramAlign, as if it had been allocated by itself.
+		// Kernels read each parameter at a multiple of paramAlign, as if it had its own allocation.
 		for len(data)%paramAlign != 0 {
 			data = append(data, 0)
 		}
@@ -288,12 +290,12 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 	return nil
 }
 
-// Close forgets the model; none of its batches may be under way.
+// Close removes the model; none of its batches may be under way.
 func (m *Model) Close() error {
 	gone := map[residency.ID]bool{}
 	var errs []error
 
-	// Several parameters lie in one content, which is removed once.
+	// Several parameters share one content, which is removed once.
 	remove := func(id residency.ID) {
 		if !gone[id] {
 			gone[id] = true

@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// contentKey names the bytes of a layer's parameters.
+// contentKey identifies the bytes of a layer's parameters.
 type contentKey [sha256.Size]byte
 
 // sharedContent is a content of the store that several models may use.
@@ -15,13 +15,13 @@ type sharedContent struct {
 	users int
 }
 
-// addContent makes a layer's parameters known to the store, or finds them there where another model has brought them.
+// addContent adds a layer's parameters to the store, or finds them there if another model has added them.
 func (m *Model) addContent(c residency.Content, data []byte) (residency.ID, error) {
 	if !m.share {
 		return m.r.store.Add(c, data)
 	}
 
-	// Bytes tell what layers have in common: a name or a place in a file might lie.
+	// Compare bytes to find common layers: a name or a place in a file may be wrong.
 	key := contentKey(sha256.Sum256(data))
 	s := m.r.shared[key]
 	if s == nil {
@@ -37,7 +37,8 @@ func (m *Model) addContent(c residency.Content, data []byte) (residency.ID, erro
 	return s.id, nil
 }
 
-// ownContents ends the model's uses of shared contents, and returns the contents of parameters that nobody uses any more.
+// ownContents ends the model's uses of shared contents, and returns the contents of parameters that no model uses any
+// more.
 func (m *Model) ownContents() (own []residency.ID) {
 	if m.share {
 		for _, key := range m.held {
@@ -49,7 +50,7 @@ func (m *Model) ownContents() (own []residency.ID) {
 		}
 		m.held = nil
 
-		// Launches write the counters: they are no other model's.
+		// Launches write the counters, so no other model shares them.
 		if at, ok := m.params[countersName]; ok {
 			own = append(own, at.content)
 		}

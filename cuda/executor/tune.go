@@ -9,16 +9,16 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
-// Tuning runs each option of a step on memory of its own and takes the fastest: which kernel and which of a
-// library's algorithms wins depends on the shape more than any rule says.
+// Tuning runs each option of a step on separate memory and selects the fastest. Which kernel or library algorithm
+// wins depends more on the shape than on any rule.
 
 const (
-	tuneRounds = 5               // timed together, after one that is not
+	tuneRounds = 5               // timed together, after an untimed one
 	tuneLimit  = 5 * time.Second // of one option, after which the device counts as lost
 	tuneFill   = 0x3c            // operands: about 1 in binary16, 0.01 in the other types; never zeros, which run faster
 )
 
-// tuneStep returns the index of the fastest option, 0 where none can be timed.
+// tuneStep returns the index of the fastest option; 0 if none can be timed.
 func (r *Runtime) tuneStep(p *layers.Plan, s *layers.Step, all []option) (best int) {
 	t := tuning{r: r}
 	defer t.closeTuning()
@@ -33,7 +33,7 @@ func (r *Runtime) tuneStep(p *layers.Plan, s *layers.Step, all []option) (best i
 			best, least = i, took
 		}
 
-		// A trial that took the device leaves nothing to compare with.
+		// After a trial that lost the device there is nothing to compare.
 		if r.dev.Err() != nil {
 			return 0
 		}
@@ -41,7 +41,7 @@ func (r *Runtime) tuneStep(p *layers.Plan, s *layers.Step, all []option) (best i
 	return best
 }
 
-// tuning is the memory and the events of one step's trials.
+// tuning holds the memory and the events of one step's trials.
 type tuning struct {
 	r           *Runtime
 	st          *cuda.Stream
@@ -63,7 +63,7 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 		return err
 	}
 
-	// Trials use buffers of their own: the plan's do not exist yet.
+	// Trials use their own buffers, because the plan's do not exist yet.
 	t.base = make([]cuda.Address, len(p.Buffers)+2)
 	t.work, t.zeros = len(p.Buffers), len(p.Buffers)+1
 
@@ -74,7 +74,7 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 		}
 	}
 
-	// One workspace serves the options one after another.
+	// The options share one workspace.
 	var workspace int64
 	for i := range all {
 		workspace = max(workspace, all[i].workspace)
@@ -93,7 +93,7 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 }
 
 func (t *tuning) allocBuffer(sub *cuda.Submission, buffer int, bytes int64, fill byte) error {
-	// A step may name one buffer several times.
+	// A step may use one buffer several times.
 	if t.base[buffer] != 0 {
 		return nil
 	}

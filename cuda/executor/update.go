@@ -10,11 +10,11 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// ErrShape is wrapped where a graph cannot replace another one's weights: shapes differ, or a weight is not a parameter
+// ErrShape is wrapped if a graph cannot replace another one's weights: shapes differ, or a weight is not a parameter
 // but part of a launch.
 var ErrShape = errors.New("executor: the graphs differ in more than their parameters' values")
 
-// Weights are values for a model's parameters, ready to replace those that it has.
+// Weights are new values for a model's parameters, prepared to replace the current ones.
 type Weights struct {
 	model *Model
 	graph *layers.Graph
@@ -22,7 +22,7 @@ type Weights struct {
 	seen  []bool            // by batch − 1: the plan's parameters are in data
 }
 
-// Planned lists the batch sizes that have been compiled.
+// Planned returns the batch sizes that have been compiled.
 func (m *Model) Planned() (batches []int) {
 	for i, p := range m.plans {
 		if p != nil {
@@ -32,8 +32,8 @@ func (m *Model) Planned() (batches []int) {
 	return batches
 }
 
-// Weights compiles g for batches, which Planned has returned. It only reads what does not change, so batches may be
-// enqueued meanwhile. The error wraps ErrShape where g is not the model's graph with other weights.
+// Weights compiles g for batches, which Planned returned. It only reads immutable state, so batches may be enqueued
+// meanwhile. The error wraps ErrShape if g is not the model's graph with other weights.
 func (m *Model) Weights(g *layers.Graph, batches []int) (*Weights, error) {
 	if m.share {
 		return nil, fmt.Errorf("its parameters may be another model's, too: %w", ErrShape)
@@ -48,13 +48,13 @@ func (m *Model) Weights(g *layers.Graph, batches []int) (*Weights, error) {
 	return w, nil
 }
 
-// addBatch compiles the graph for batches of n and compares the plan with the one in force.
+// addBatch compiles the graph for batches of n and compares the plan with the current one.
 func (w *Weights) addBatch(n int) error {
 	fresh, err := layers.Compile(w.graph, n, w.model.real)
 	if err != nil {
 		return err
 	}
-	old, err := layers.Compile(w.model.graph, n, w.model.real) // the one in force has been given its place already
+	old, err := layers.Compile(w.model.graph, n, w.model.real) // the current plan already contains addresses
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (w *Weights) addBatch(n int) error {
 	return nil
 }
 
-// comparePlans says how two plans differ but for the values of their parameters.
+// comparePlans returns the difference of two plans other than the values of their parameters.
 func comparePlans(a, b *layers.Plan) error {
 	if len(a.Layers) != len(b.Layers) || len(a.Params) != len(b.Params) || a.ActivationBytes != b.ActivationBytes {
 		return fmt.Errorf("%d layers and %d parameters, the model has %d and %d: %w", len(b.Layers), len(b.Params), len(a.Layers), len(a.Params), ErrShape)
@@ -89,7 +89,7 @@ func comparePlans(a, b *layers.Plan) error {
 			return fmt.Errorf("layer %q: %w", b.Layers[i].Name, ErrShape)
 		}
 		for k := range x {
-			// Shapes are part of a launch's parameters, and so is a weight that was folded into one.
+			// A launch's parameters contain shapes, and any weight that was folded into it.
 			if x[k].Kernel != y[k].Kernel || !bytes.Equal(x[k].Params, y[k].Params) {
 				return fmt.Errorf("layer %q: %w", b.Layers[i].Name, ErrShape)
 			}
@@ -98,10 +98,10 @@ func comparePlans(a, b *layers.Plan) error {
 	return nil
 }
 
-// Replace puts w in force: batches enqueued so far keep the old values if after is recorded behind them, those enqueued
-// from now on have the new ones. Addresses stay, and with them the captured graphs.
+// Replace applies w: batches enqueued so far keep the old values if after is recorded after them, later ones use the
+// new values. Addresses stay, and with them the captured graphs.
 func (m *Model) Replace(w *Weights, after *cuda.Event) error {
-	for _, n := range m.Planned() { // those that were compiled meanwhile
+	for _, n := range m.Planned() { // those compiled meanwhile
 		if !w.seen[n-1] {
 			if err := w.addBatch(n); err != nil {
 				return err
@@ -109,12 +109,12 @@ func (m *Model) Replace(w *Weights, after *cuda.Event) error {
 		}
 	}
 
-	// Several parameters lie in one content: it is put together before it is replaced.
+	// Several parameters share one content: assemble it before replacing it.
 	contents := map[residency.ID][]byte{}
 	for name, at := range m.params {
 		data, ok := w.data[name]
 		if !ok {
-			continue // counters, which no graph has
+			continue // counters, which are in no graph
 		}
 		if contents[at.content] == nil {
 			contents[at.content] = make([]byte, m.r.store.Bytes(at.content))

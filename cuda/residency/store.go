@@ -11,25 +11,26 @@ import (
 type Config struct {
 	DeviceBytes int64   // reserved at Open
 	PinnedBytes int64   // for evicted contents; taken from the device's pool as needed
-	Alpha       float64 // a of the score; 0 takes the paper's 0.4
-	// Hang is for how long a content may be on its way out of pinned memory before the device hangs; 0: as long as it takes.
+	Alpha       float64 // a of the score; 0: the paper's 0.4
+	// Hang is the longest time of a copy out of pinned memory, after which the device counts as hanging; 0:
+	// unlimited.
 	Hang time.Duration
 }
 
-// Stats counts what a Store moved.
+// Stats are a Store's counts of moves.
 type Stats struct {
 	Hits, Loads                 int64 // contents that were, and were not, on the device when acquired
-	LoadsPinned, LoadsPageable  int64 // loads by where they came from
+	LoadsPinned, LoadsPageable  int64 // loads by source
 	Evictions                   [kinds]int64
-	ToPinned, ToPageable        int64 // evictions by where they went
-	Freed                       int64 // intermediates that ended with their batch
+	ToPinned, ToPageable        int64 // evictions by destination
+	Freed                       int64 // intermediates freed at the end of their batch
 	BytesIn, BytesOut           int64
 	LoadTime                    time.Duration // device time of the loads' copies
 	DeviceBytes, PinnedBytes    int64         // held now
-	FragmentEvictions, Fallback int64         // evictions for want of one piece; slabs that could not be pinned
+	FragmentEvictions, Fallback int64         // evictions because of fragmentation; slabs that could not be pinned
 }
 
-// Store keeps contents on one device. One goroutine at a time may use it: the one that submits batches.
+// Store keeps contents on one device. Only one goroutine at a time may use it: the one that submits batches.
 type Store struct {
 	dev     *cuda.Device
 	hang    time.Duration // see Config
@@ -42,17 +43,17 @@ type Store struct {
 	stats   Stats
 	moves   []Move
 	scratch cuda.Submission
-	behind  bool // scratch holds commands that the device refused; they come before all others
+	behind  bool // scratch holds commands that the device refused; they precede all others
 	moving  bool // the latest move may not have ended
 }
 
-// body is where a content's bytes are.
+// body describes the location of a content's bytes.
 type body struct {
 	addr  cuda.Address // on the device; 0 elsewhere
 	slab  *cuda.Slab   // while Pinned
-	data  []byte       // the pageable copy; parameters keep the owner's, which is never written
+	data  []byte       // the pageable copy; for parameters the owner's, which is never written
 	dirty bool         // the device's bytes are newer than data
-	owned bool         // data is ours
+	owned bool         // the store owns data
 }
 
 // Open reserves the device memory.
@@ -74,26 +75,26 @@ func Open(dev *cuda.Device, c Config) (*Store, error) {
 	}
 
 	if err != nil {
-		// Close gives back what was opened before the failure.
+		// Close frees the resources opened before the failure.
 		s.Close()
 		return nil, fmt.Errorf("open residency: %w", err)
 	}
 	return s, nil
 }
 
-// Add makes a content known. data are its bytes, which must stay unchanged until Remove; nil for intermediates.
+// Add adds a content. data are its bytes, which must stay unchanged until Remove; nil for intermediates.
 func (s *Store) Add(c Content, data []byte) (ID, error) {
 	if want := c.Bytes; !c.Kind.isIntermediate() && int64(len(data)) != want || c.Kind.isIntermediate() && data != nil {
 		return 0, fmt.Errorf("content %q: %d bytes of data for %d", c.Name, len(data), want)
 	}
 
-	c.Bytes = (c.Bytes + 255) &^ 255 // what the arena takes
+	c.Bytes = (c.Bytes + 255) &^ 255 // the arena's granularity
 	id, err := s.table.Add(c)
 	if err != nil {
 		return 0, err
 	}
 
-	// The table gives IDs of removed contents out again.
+	// The table reuses IDs of removed contents.
 	if int(id) == len(s.bodies) {
 		s.bodies = append(s.bodies, body{})
 	}
@@ -102,8 +103,8 @@ func (s *Store) Add(c Content, data []byte) (ID, error) {
 	return id, nil
 }
 
-// Acquire brings ids to the device and makes what follows on st in sub wait for them. They stay until
-// Release. now is the caller's clock. The addresses are given by Address. On an error nothing is in use.
+// Acquire brings ids to the device and makes later commands on st in sub wait for them. They stay until Release. now
+// is the caller's clock. Address returns the addresses. After an error none of them is in use.
 func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *cuda.Stream) error {
 	if err := s.collectCopies(); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *c
 		return err
 	}
 
-	// Also a batch without moves of its own must come behind commands that the device refused so far.
+	// A batch without moves must also follow the commands that the device refused so far.
 	if len(moves) > 0 || s.behind {
 		if err := s.performMoves(moves); err != nil {
 			s.undoUses(ids)
@@ -129,17 +130,17 @@ func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *c
 		}
 	}
 
-	if s.moving { // also for moves of a batch that was refused and never waited for them
+	if s.moving { // also for moves of a refused batch, which never waited for them
 		sub.Wait(st, s.moved)
 	}
 	return nil
 }
 
-// undoUses takes back the uses after a failed move, and tells the table where every content really is.
+// undoUses releases the uses after a failed move, and updates the table with the actual place of every content.
 func (s *Store) undoUses(ids []ID) {
 	s.table.endUses(ids)
 
-	// The table planned moves that did not happen: what counts is where the bytes are.
+	// The table planned moves that did not happen: use the actual places of the bytes.
 	for i := range s.bodies {
 		e, b := &s.table.contents[i], &s.bodies[i]
 		if !e.live {
@@ -159,14 +160,14 @@ func (s *Store) undoUses(ids []ID) {
 	}
 }
 
-// Address returns where a content is on the device, between Acquire and Release; 0 elsewhere.
+// Address returns a content's device address, between Acquire and Release; otherwise 0.
 func (s *Store) Address(id ID) cuda.Address { return s.bodies[id].addr }
 
-// Changed tells that a kernel writes the content (retraining): its copies elsewhere are stale.
+// Changed reports that a kernel writes the content (retraining): copies elsewhere are stale.
 func (s *Store) Changed(id ID) { s.bodies[id].dirty = true }
 
-// Release ends a use. The commands that used ids must be done, or precede the next Acquire's wait: pass
-// the event that follows them as done, nil when they have ended.
+// Release ends a use. The commands that used ids must have ended, or precede the next Acquire's wait: pass the event
+// after them as done, nil if they have ended.
 func (s *Store) Release(ids []ID, done *cuda.Event) error {
 	s.moves = s.table.Release(ids, s.moves[:0])
 
@@ -190,7 +191,7 @@ func (s *Store) Release(ids []ID, done *cuda.Event) error {
 	return s.flushScratch()
 }
 
-// Bytes returns how many bytes of data a content has, as Add was given them; of an intermediate, what it takes.
+// Bytes returns the number of bytes given to Add; for an intermediate, its size.
 func (s *Store) Bytes(id ID) int64 {
 	if data := s.bodies[id].data; data != nil && !s.bodies[id].owned {
 		return int64(len(data))
@@ -198,9 +199,9 @@ func (s *Store) Bytes(id ID) int64 {
 	return s.table.contents[id].Bytes
 }
 
-// Replace gives a content other bytes, as many as it has, which must stay unchanged until Remove. A use that was
-// acquired before reads the old ones if after, where it is not nil, is recorded behind it; one that is acquired later
-// reads the new ones. The content stays where it is on the device, and its address with it.
+// Replace gives a content other bytes, of equal length, which must stay unchanged until Remove. A use acquired before
+// reads the old bytes if after, when not nil, is recorded after it; a use acquired later reads the new ones. The
+// content keeps its place and address on the device.
 func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
 	if _, err := s.table.findEntry(id); err != nil {
 		return err
@@ -211,7 +212,7 @@ func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
 		return fmt.Errorf("content %q: %d bytes of data for %d", s.table.contents[id].Name, len(data), s.Bytes(id))
 	}
 
-	// An evicted copy is stale. Its slab may still be the end of a copy that is under way.
+	// An evicted copy is stale. Its slab may still be the destination of a copy under way.
 	b.data, b.owned, b.dirty = data, false, false
 	if b.slab != nil {
 		s.leaving = append(s.leaving, departure{slab: b.slab})
@@ -234,7 +235,7 @@ func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
 	return s.flushScratch()
 }
 
-// Remove forgets a content that is not in use.
+// Remove removes a content that is not in use.
 func (s *Store) Remove(id ID) error {
 	if err := s.table.Remove(id); err != nil {
 		return err
@@ -255,7 +256,7 @@ func (s *Store) Remove(id ID) error {
 	return err
 }
 
-// Stats returns the counts now.
+// Stats returns the current counts.
 func (s *Store) Stats() Stats {
 	_ = s.collectCopies()
 	st := s.stats
@@ -263,7 +264,7 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Close gives everything back; nothing may still run on the contents.
+// Close frees everything; no command may still use the contents.
 func (s *Store) Close() {
 	for _, l := range s.leaving {
 		l.freeParts()

@@ -16,8 +16,8 @@ type departure struct {
 	loaded   bool // count the time between the events as load time
 }
 
-// performMoves carries out moves in one submission on the load stream; when nothing needs copying, as for
-// intermediates, there is none.
+// performMoves carries out moves in one submission on the load stream; if nothing needs copying, as for
+// intermediates, there is no submission.
 func (s *Store) performMoves(moves []Move) error {
 	s.beginScratch()
 	timed, err := s.startTiming(moves)
@@ -39,7 +39,7 @@ func (s *Store) performMoves(moves []Move) error {
 		return err
 	}
 
-	// The event says that everything before it has been moved: batches wait for it on their own streams.
+	// The event marks the end of all moves before it: batches wait for it on their own streams.
 	s.scratch.Record(s.load, s.moved)
 	err = errors.Join(err, s.flushScratch())
 	timed.loaded = timed.to != nil && err == nil
@@ -47,7 +47,7 @@ func (s *Store) performMoves(moves []Move) error {
 	return err
 }
 
-// startTiming starts measuring if any of moves loads bytes.
+// startTiming starts a measurement if any of moves loads bytes.
 func (s *Store) startTiming(moves []Move) (d departure, err error) {
 	if !slices.ContainsFunc(moves, func(m Move) bool { return m.To == Device && m.From != Nowhere }) {
 		return d, nil
@@ -65,15 +65,15 @@ func (s *Store) startTiming(moves []Move) (d departure, err error) {
 	return d, nil
 }
 
-// beginScratch empties scratch, unless the device still owes it.
+// beginScratch empties scratch, unless it holds refused commands.
 func (s *Store) beginScratch() {
 	if !s.behind {
 		s.scratch.Reset()
 	}
 }
 
-// flushScratch submits scratch. What the device refuses stays in scratch (see cuda.Device.Submit): the bodies
-// say that it happened, and it will before anything else does.
+// flushScratch submits scratch. Commands that the device refuses stay in scratch (see cuda.Device.Submit): the bodies
+// count them as done, and they will run before any others.
 func (s *Store) flushScratch() error {
 	err := s.dev.Submit(&s.scratch)
 	s.behind, s.moving = err != nil, true
@@ -94,10 +94,10 @@ func (s *Store) moveContent(m Move) error {
 	return nil
 }
 
-// bringIn gives a content device memory and copies it in. Fragments may leave no piece that is large
-// enough although the bytes suffice; then more goes.
+// bringIn allocates device memory for a content and copies it in. If fragmentation leaves no piece that is large
+// enough, it evicts more contents.
 func (s *Store) bringIn(m Move, b *body, bytes int64) error {
-	// Where no hole of the arena is large enough, contents that nobody uses leave until one is.
+	// While no hole of the arena is large enough, evict unused contents.
 	for {
 		addr, err := s.arena.Alloc(&s.scratch, s.load, bytes)
 		if err == nil {
@@ -134,9 +134,9 @@ func (s *Store) bringIn(m Move, b *body, bytes int64) error {
 	return nil
 }
 
-// sendOff takes a content off the device.
+// sendOff moves a content off the device.
 func (s *Store) sendOff(m Move, b *body, bytes int64) error {
-	// What has an unchanged copy in pageable memory needs only its own length.
+	// A content with an unchanged copy in pageable memory needs only its own length.
 	n := bytes
 	if b.data != nil && !b.owned {
 		n = int64(len(b.data))
@@ -157,7 +157,7 @@ func (s *Store) sendOff(m Move, b *body, bytes int64) error {
 		s.copyOut(slab.Bytes(), b.addr)
 		s.stats.ToPinned++
 	case Pageable:
-		// Bytes that the owner has unchanged need no copy.
+		// Unchanged bytes of the owner need no copy.
 		if b.dirty || b.data == nil {
 			if !b.owned {
 				b.data, b.owned = make([]byte, n), true
@@ -172,7 +172,7 @@ func (s *Store) sendOff(m Move, b *body, bytes int64) error {
 		s.stats.Evictions[s.table.contents[m.ID].Kind]++
 	}
 
-	// Whoever gets the memory next is ordered behind the load stream, where its bytes are copied out.
+	// The next user of the memory is ordered after the load stream, which copies the bytes out.
 	err := s.arena.Free(b.addr, s.load)
 	b.addr = 0
 	return err
@@ -183,10 +183,10 @@ func (s *Store) copyOut(dst []byte, src cuda.Address) {
 	s.stats.BytesOut += int64(len(dst))
 }
 
-// demoteContent moves a content from pinned to pageable memory: its slab goes when no copy needs it. Bytes that
-// exist nowhere else are copied, for which the copy that filled the slab must have ended.
+// demoteContent moves a content from pinned to pageable memory: its slab is freed when no copy needs it. Bytes
+// without another copy are copied, after the copy that filled the slab has ended.
 func (s *Store) demoteContent(b *body) error {
-	// A changed content exists in pinned memory alone: it must have arrived there before it can be copied on.
+	// A changed content exists only in pinned memory: it must have arrived there before it can be copied on.
 	if b.dirty {
 		s.scratch.Record(s.load, s.moved)
 		if err := s.flushScratch(); err != nil {
@@ -211,15 +211,15 @@ func (s *Store) demoteContent(b *body) error {
 		b.dirty = false
 	}
 
-	// The slab is given back with the next moves that have ended.
+	// The slab is freed after the next moves have ended.
 	s.leaving = append(s.leaving, departure{slab: b.slab})
 	b.slab = nil
 	return nil
 }
 
-// collectCopies frees what copies needed once the latest move has ended. What the device still owes needs it too.
+// collectCopies frees the resources of copies once the latest move has ended. Refused commands also need them.
 func (s *Store) collectCopies() error {
-	// The event's record is among the commands that the device has not taken.
+	// The event's record is among the commands that the device has not accepted.
 	if s.behind {
 		return nil
 	}
