@@ -2,7 +2,7 @@ package kernels
 
 import "math"
 
-// ToHalf converts to IEEE binary16, rounding to nearest even; too large becomes infinity.
+// ToHalf converts to IEEE binary16, rounding to nearest even; too large a number becomes infinity.
 func ToHalf(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b >> 16 & 0x8000)
@@ -16,7 +16,7 @@ func ToHalf(f float32) uint16 {
 	case exp > 0:
 		return sign | roundShift(b&0x7fffff|uint32(exp)<<23, 13)
 	case exp > -11:
-		// A subnormal number has no implied leading one: it is shifted in.
+		// A subnormal number has no implied leading one, so shift the one in.
 		return sign | roundShift(b&0x7fffff|0x800000, uint(14-exp))
 	}
 
@@ -24,7 +24,7 @@ func ToHalf(f float32) uint16 {
 	return sign
 }
 
-// roundShift drops n bits, rounding to nearest even. A carry moves on into the exponent, as it should.
+// roundShift drops n bits, rounding to nearest even. A carry into the exponent gives the right result.
 func roundShift(v uint32, n uint) uint16 {
 	rest, half := v&(1<<n-1), uint32(1)<<(n-1)
 	v >>= n
@@ -57,11 +57,11 @@ func FromHalf(h uint16) float32 {
 func ToBFloat(f float32) uint16 {
 	b := math.Float32bits(f)
 	if f != f {
-		// Rounding could carry a NaN on to infinity.
+		// Rounding could turn a NaN into an infinity.
 		return uint16(b>>16 | 0x40)
 	}
 
-	// Half of the last bit that stays, less one unit where that bit is even: so ties go to even.
+	// Add half of the last kept bit, less one unit where that bit is even, so that ties go to even.
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 

@@ -2,10 +2,10 @@ package kernels
 
 import "downbeat.dev/cuda"
 
-// threads of a block for kernels that give each thread one element; csrc has the same number.
+// threads is the block size of kernels with one element per thread; csrc has the same number.
 const threads = 256
 
-// blocksMax bounds a grid; kernels loop over what is left.
+// blocksMax bounds a grid; kernels loop over the rest.
 const blocksMax = 1 << 16
 
 // Elementwise returns the grid and block of the kernels that loop over count elements.
@@ -14,7 +14,7 @@ func Elementwise(count int64) (grid, block cuda.Dim) {
 	return cuda.Dim{X: uint32(max(blocks, 1)), Y: 1, Z: 1}, cuda.Dim{X: threads, Y: 1, Z: 1}
 }
 
-// PerRow returns the grid and block of the kernels that give each row a block.
+// PerRow returns the grid and block of the kernels with one block per row.
 func PerRow(count int64) (grid, block cuda.Dim) {
 	return cuda.Dim{X: uint32(min(max(count, 1), blocksMax)), Y: 1, Z: 1}, cuda.Dim{X: threads, Y: 1, Z: 1}
 }
@@ -38,16 +38,16 @@ func (p *Conv) Launch() (grid, block cuda.Dim) {
 
 func countTiles(n, tile int32) uint32 { return uint32((n + tile - 1) / tile) }
 
-// gridDepth is the third extent of a grid, which the hardware bounds; kernels loop over what is left.
+// gridDepth returns the third extent of a grid, which the hardware bounds; kernels loop over the rest.
 func gridDepth(a, b int32) uint32 { return uint32(min(int64(a)*int64(b), 65535)) }
 
-// columns is the inner extent from which on reduce gives each thread a row; csrc has the same number.
+// columns is the inner extent from which reduce uses one thread per row; csrc has the same number.
 const columns = 32
 
 // Launch returns the grid and block of reduce.
 func (p *Rows) Launch() (grid, block cuda.Dim) {
 	rows := int64(p.Outer) * int64(p.Inner)
-	// Neighbouring threads then read neighbouring numbers.
+	// Adjacent threads then read adjacent numbers.
 	if p.Inner >= columns {
 		return Elementwise(rows)
 	}

@@ -2,18 +2,18 @@ package kernels
 
 import "downbeat.dev/cuda"
 
-// Library is a product or a convolution in the terms of cuBLASLt or cuDNN, and what they leave to a kernel: an
-// activation of all Count results, in place.
+// Library is a product or a convolution in the terms of cuBLASLt or cuDNN, and the part that they leave to a kernel:
+// an activation of all Count results, in place.
 type Library struct {
 	Product     *cuda.Product
 	Convolution *cuda.Convolution
 	Operands    cuda.Operands
-	Rest        Unary // nothing where Act is None
+	Rest        Unary // unused if Act is None
 }
 
 var libraryTypes = map[int32]int32{Float32: cuda.LibraryFloat, Float16: cuda.LibraryHalf, BFloat16: cuda.LibraryBFloat}
 
-// LibraryOf returns the forms in which a library may do what a kernel does with params; none where there are none.
+// LibraryOf returns the forms in which a library can compute a kernel with params; none if it cannot.
 func LibraryOf(name string, params []byte) (all []Library) {
 	real := Real(name)
 	switch name {
@@ -26,7 +26,7 @@ func LibraryOf(name string, params []byte) (all []Library) {
 			all = append(all, l)
 		}
 
-	// A convolution by one pixel is a product of matrices, which the product's library may run faster than the
+	// A convolution by one pixel is a matrix product, which the product's library may run faster than the
 	// convolution's.
 	case Named("conv", real), Named("conv_depthwise", real):
 		p := paramsOf[Conv](params)
@@ -44,7 +44,7 @@ func LibraryOf(name string, params []byte) (all []Library) {
 	return all
 }
 
-// splitActivation parts an activation into what a library fuses and what is left.
+// splitActivation splits an activation into the part that a library fuses and the rest.
 func splitActivation(act Activation, a, b float32, real int32, gelu bool) (fused int32, rest Unary) {
 	switch {
 	case act == None:
@@ -52,7 +52,7 @@ func splitActivation(act Activation, a, b float32, real int32, gelu bool) (fused
 	case act == Relu:
 		return cuda.LibraryRelu, rest
 	case gelu && real != Float32 && (act == Gelu || act == GeluTanh):
-		return cuda.LibraryGelu, rest // by tanh: closer to erf than half precision is to either
+		return cuda.LibraryGelu, rest // by tanh: the two are closer to each other than half precision is to either
 	}
 	return cuda.LibraryNone, Unary{Act: act, A: a, B: b}
 }
@@ -64,12 +64,12 @@ func oneIf(p uint64) int32 {
 	return 0
 }
 
-// asProduct is a product whose rows or columns lie side by side and whose batches, if any, are evenly spaced.
+// asProduct returns a product whose rows or columns are adjacent and whose batches, if any, are evenly spaced.
 func (p *Gemm) asProduct(real int32) (l Library, ok bool) {
 	d := cuda.Product{Type: libraryTypes[real], Bias: oneIf(p.Bias), Residual: oneIf(p.Residual), M: p.M, N: p.N, K: p.K, Batch: p.B1 * p.B2,
 		LDA: int64(p.AM), LDB: int64(p.BK), Alpha: p.Alpha}
 
-	// A matrix whose neighbours are a stride apart is the transpose of one whose neighbours are adjacent.
+	// A matrix whose neighbors are a stride apart is the transpose of one whose neighbors are adjacent.
 	if p.AK != 1 {
 		d.TransA, d.LDA = 1, int64(p.AK)
 	}
@@ -77,8 +77,8 @@ func (p *Gemm) asProduct(real int32) (l Library, ok bool) {
 		d.TransB, d.LDB = 1, int64(p.BN)
 	}
 
-	// The library knows one stride from batch to batch. Two batch dimensions fit it where the outer is a whole number
-	// of the inner, or one is 1.
+	// The library has one stride between batches. Two batch dimensions fit it if the outer stride is a whole multiple
+	// of the inner, or one dimension is 1.
 	switch {
 	case p.B1 == 1:
 		d.StrideA, d.StrideB = p.A2, p.Bi2
@@ -97,9 +97,9 @@ func (p *Gemm) asProduct(real int32) (l Library, ok bool) {
 	return l.finishCall(int64(d.Batch) * int64(p.M) * int64(p.N)), true
 }
 
-// asPixels is a convolution by one pixel, which is emitted as a product of the weights and each image.
+// asPixels returns a convolution by one pixel, which lowering emits as a product of the weights and each image.
 func (p *Gemm) asPixels(real int32) (l Library, ok bool) {
-	// Lowering emits it so: the same weights for each image, one bias for each row of them.
+	// Lowering emits this form: the same weights for each image, one bias for each row of them.
 	if p.B2 != 1 || p.A1 != 0 || p.AM != p.K || p.AK != 1 || p.BK != p.N || p.BN != 1 || p.Bi1 != int64(p.K)*int64(p.N) ||
 		p.Alpha != 1 || p.Bias != 0 && (p.BiasM != 1 || p.BiasN != 0 || p.Beta != 1) {
 		return l, false
@@ -110,7 +110,8 @@ func (p *Gemm) asPixels(real int32) (l Library, ok bool) {
 	return c.asLibrary(real)
 }
 
-// asLibrary is a convolution; the library adds a residual only together with a bias, and activates only then.
+// asLibrary returns a convolution; the library adds a residual only together with a bias, and only then applies an
+// activation.
 func (p *Conv) asLibrary(real int32) (l Library, ok bool) {
 	if p.Bias == 0 && p.Residual != 0 {
 		return l, false
@@ -120,7 +121,7 @@ func (p *Conv) asLibrary(real int32) (l Library, ok bool) {
 		K: p.K, OH: p.OH, OW: p.OW, R: p.R, S: p.S, StrideH: p.StrideH, StrideW: p.StrideW, PadH: p.PadH, PadW: p.PadW,
 		DilH: p.DilH, DilW: p.DilW, Groups: p.Groups}
 
-	// Without a bias the library does not activate: a kernel of ours does.
+	// Without a bias the library applies no activation: a separate kernel does.
 	if p.Bias != 0 {
 		d.Act, l.Rest = splitActivation(p.Act, p.A, p.B, real, false)
 	} else {

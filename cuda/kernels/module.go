@@ -21,27 +21,27 @@ var ptxBF16 []byte
 //go:embed ptx/tensor.ptx
 var ptxTensor []byte
 
-// names are the kernels of the first module, each with a Go form. Those of forms are in the modules of the
-// other types of real numbers too, with a suffix.
+// names are the kernels of the first module, each with a Go form. The kernels in forms are also in the modules of the
+// other types of real numbers, with a suffix.
 var names = []string{"conv", "conv_depthwise", "gemm", "pool", "binary", "binary_int64", "where", "unary", "affine",
 	"softmax", "reduce", "argmax", "layernorm", "attention", "copy", "gather", "cast"}
 
-// Set is the loaded modules with their kernels.
+// Set holds the loaded modules with their kernels.
 type Set struct {
 	dev     *cuda.Device
 	modules []*cuda.Module
 	byName  map[string]cuda.Kernel
-	ready   map[int32]bool // types of real numbers
+	ready   map[int32]bool // loaded types of real numbers
 }
 
-// Load puts the kernels for float32 on a device. An emulated device must have been opened with Reference.
+// Load loads the kernels for float32 on a device. An emulated device must have been opened with Reference.
 func Load(d *cuda.Device) (*Set, error) {
 	s := &Set{dev: d, byName: map[string]cuda.Kernel{}, ready: map[int32]bool{Float32: true}}
 	return s, s.loadImage(ptx, names)
 }
 
-// Require loads the kernels for a type of real numbers if they are not there: Float16 or BFloat16 bring
-// those on tensor cores too where the device has them.
+// Require loads the kernels for a type of real numbers if they are not loaded. Float16 or BFloat16 also load the
+// tensor-core kernels if the device has tensor cores.
 func (s *Set) Require(real int32) error {
 	if s.ready[real] {
 		return nil
@@ -91,7 +91,7 @@ func (s *Set) loadImage(image []byte, list []string) error {
 	return nil
 }
 
-// Tensor tells whether the device can run the kernels on tensor cores.
+// Tensor reports whether the device can run the tensor-core kernels.
 func (s *Set) Tensor() bool {
 	p := s.dev.Properties()
 	return !p.Emulated && p.ComputeMajor >= 8
@@ -108,7 +108,7 @@ func Real(name string) int32 {
 	return Float32
 }
 
-// Kernel returns a kernel by name; false for a name that no loaded module has.
+// Kernel returns a kernel by name; false if no loaded module has it.
 func (s *Set) Kernel(name string) (cuda.Kernel, bool) {
 	k, ok := s.byName[name]
 	return k, ok

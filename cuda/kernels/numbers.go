@@ -2,14 +2,14 @@ package kernels
 
 import "downbeat.dev/cuda"
 
-// numbers is device memory seen by a Go form: real numbers are float32 there, whatever is stored.
+// numbers is device memory as a Go form sees it: real numbers are float32, whatever the stored type.
 type numbers struct {
 	*cuda.DeviceMemory
 	real int32
 	out  []written
 }
 
-// written is a result that is stored in another type when the form has ended.
+// written is a result that is stored in another type after the form has run.
 type written struct {
 	at cuda.Address
 	v  []float32
@@ -23,7 +23,7 @@ func (m *numbers) readNumbers(p uint64, n int) []float32 {
 	return decodeHalf(m.real, m.Uint16s(cuda.Address(p), n))
 }
 
-// readOptional returns n real numbers, nil for the address 0.
+// readOptional returns n real numbers; nil for the address 0.
 func (m *numbers) readOptional(p uint64, n int) []float32 {
 	if p == 0 {
 		return nil

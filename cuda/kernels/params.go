@@ -5,7 +5,7 @@ import "unsafe"
 // Activation is applied to a result before it is stored. A and B of the struct are its constants.
 type Activation = int32
 
-// The activations, which are the operations of Unary too.
+// The activations, which are also the operations of Unary.
 const (
 	None        Activation = iota
 	Relu                   // max(x, 0)
@@ -101,7 +101,7 @@ type Gemm struct {
 	A, B                       float32
 }
 
-// Pool is 2-D pooling of Planes images, Channels to a batch's element; where NHWC is 1 channels come last.
+// Pool is 2-D pooling of Planes images, Channels per element of a batch; where NHWC is 1 channels come last.
 type Pool struct {
 	X, Y             uint64
 	Planes, H, Wd    int32
@@ -113,7 +113,7 @@ type Pool struct {
 	Channels, NHWC   int32
 }
 
-// RankMax is the most dimensions that Binary, Where and Copy take, after neighbours were joined.
+// RankMax is the largest number of dimensions of Binary, Where and Copy, after adjacent dimensions were joined.
 const RankMax = 6
 
 // Binary is Y = act(op(P, Q)) with broadcasting: Y is dense with Dims; P and Q have strides in elements, 0
@@ -155,8 +155,8 @@ type Affine struct {
 	_                  int32
 }
 
-// Rows is what kernels along one axis take: X is [Outer, Len, Inner]. Softmax uses Op 1 for the
-// logarithm; Reduce its operation; ArgMax writes int64 and takes the first of equals.
+// Rows is the argument of kernels along one axis: X is [Outer, Len, Inner]. For Softmax, Op 1 means the logarithm;
+// for Reduce, Op is its operation; ArgMax writes int64 and returns the first of equal values.
 type Rows struct {
 	X, Y              uint64
 	Outer, Len, Inner int32
@@ -223,7 +223,7 @@ func Bytes[T any](p *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
 }
 
-// paramsOf reads a kernel's struct out of a launch's parameters.
+// paramsOf reads a kernel's struct from a launch's parameters.
 func paramsOf[T any](params []byte) (t T) {
 	if len(params) != int(unsafe.Sizeof(t)) {
 		panic("kernels: a launch with parameters of another kernel")

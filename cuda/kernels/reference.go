@@ -11,7 +11,7 @@ import (
 func Reference() map[string]cuda.KernelFunc {
 	all := map[string]cuda.KernelFunc{"binary_int64": binaryInt64, "copy": copyStrided, "gather": runGather, "cast": runCast}
 
-	// One Go form serves all three types of real numbers: it sees float32, whatever is stored.
+	// One Go form serves all three types of real numbers: it sees float32, whatever the stored type.
 	for name, form := range forms {
 		for _, real := range []int32{Float32, Float16, BFloat16} {
 			all[name+Suffix(real)] = func(m *cuda.DeviceMemory, l cuda.Launch) {
@@ -20,7 +20,7 @@ func Reference() map[string]cuda.KernelFunc {
 				form(n, l)
 				n.storeResults()
 
-				// What waits in the pool must not keep a device's memory.
+				// Pooled values must not keep a device's memory.
 				n.DeviceMemory, n.out = nil, n.out[:0]
 				spare.Put(n)
 			}
@@ -29,16 +29,16 @@ func Reference() map[string]cuda.KernelFunc {
 	return all
 }
 
-// spare lets a launch allocate nothing of its own.
+// spare is a pool, so that a launch allocates nothing.
 var spare = sync.Pool{New: func() any { return new(numbers) }}
 
-// forms are the kernels that there are for each type of real numbers.
+// forms are the kernels that exist for each type of real numbers.
 var forms = map[string]func(*numbers, cuda.Launch){
 	"conv": runConv, "conv_depthwise": convDepthwise, "gemm": runGemm, "pool": runPool, "binary": runBinary, "where": runWhere, "unary": runUnary,
 	"affine": runAffine, "softmax": runSoftmax, "reduce": runReduce, "argmax": runArgmax, "layernorm": layerNorm, "attention": runAttention,
 }
 
-// Named is the kernel of that name for a type of real numbers; those that have none keep their name.
+// Named returns a kernel's name for a type of real numbers; kernels without types keep their name.
 func Named(name string, real int32) string {
 	if forms[name] == nil {
 		return name
@@ -46,7 +46,7 @@ func Named(name string, real int32) string {
 	return name + Suffix(real)
 }
 
-// Suffix is what follows a kernel's name for a type of real numbers: Float32, Float16 or BFloat16.
+// Suffix returns the suffix of a kernel's name for a type of real numbers: Float32, Float16 or BFloat16.
 func Suffix(real int32) string {
 	switch real {
 	case Float16:
@@ -59,7 +59,7 @@ func Suffix(real int32) string {
 
 // applyActivation applies an activation.
 func applyActivation(kind Activation, x, a, b float64) float64 {
-	// NaN passes through every clamp: an answer that is none must be seen.
+	// NaN passes through every clamp, so that an invalid result stays visible.
 	switch kind {
 	case Relu:
 		return keepNaN(x, max(x, 0))
@@ -110,12 +110,12 @@ func actMath(kind Activation, x, a float64) float64 {
 	case Ceil:
 		return math.Ceil(x)
 	case Elu:
-		// Near 0 a difference of exponentials would lose its digits.
+		// Near 0 a difference of exponentials would lose digits.
 		if x < 0 {
 			return a * math.Expm1(x)
 		}
 	case Softplus:
-		// This form overflows for no x.
+		// This form does not overflow for any x.
 		return math.Log1p(math.Exp(-math.Abs(x))) + max(x, 0)
 	case Square:
 		return x * x
@@ -123,7 +123,7 @@ func actMath(kind Activation, x, a float64) float64 {
 	return x
 }
 
-// keepNaN: a NaN input stays NaN, whatever clamps it.
+// keepNaN returns NaN if the input x is NaN, and y otherwise.
 func keepNaN(x, y float64) float64 {
 	if math.IsNaN(x) {
 		return x
@@ -133,7 +133,7 @@ func keepNaN(x, y float64) float64 {
 
 func convDepthwise(m *numbers, l cuda.Launch) { runConv(m, l) }
 
-// image says where the elements of images lie, in either layout.
+// image describes the position of an image's elements, in either layout.
 type image struct{ c, h, w, y, x, image int }
 
 func imageOf(c, h, w int, nhwc int32) image {
@@ -152,7 +152,7 @@ func runConv(m *numbers, l cuda.Launch) {
 	bias, res := m.readOptional(p.Bias, k), m.readOptional(p.Residual, n*k*oh*ow)
 	y := m.resultRoom(p.Y, n*k*oh*ow)
 
-	// Both layouts take the same loops; only the strides differ.
+	// Both layouts use the same loops; only the strides differ.
 	in, out, weight := imageOf(c, h, w, p.NHWC), imageOf(k, oh, ow, p.NHWC), imageOf(cg, r, s, p.NHWC)
 
 	line := make([]float64, ow)
@@ -163,7 +163,7 @@ func runConv(m *numbers, l cuda.Launch) {
 		for ci := range cg {
 			for ri := range r {
 				yi := oi*int(p.StrideH) - int(p.PadH) + ri*int(p.DilH)
-				// Padding lies outside of the image and adds nothing.
+				// Padding lies outside the image and adds nothing.
 				if yi < 0 || yi >= h {
 					continue
 				}
@@ -176,7 +176,7 @@ func runConv(m *numbers, l cuda.Launch) {
 			}
 		}
 
-		// The epilogue's order is the kernels': bias, residual, activation.
+		// The order of the epilogue is that of the kernels: bias, residual, activation.
 		for j, v := range line {
 			at := ni*out.image + ki*out.c + oi*out.y + j*out.x
 			if bias != nil {
@@ -190,7 +190,8 @@ func runConv(m *numbers, l cuda.Launch) {
 	}
 }
 
-// convLine adds weight times the elements of a row of n that lie under each output; pitch is between neighbours.
+// convLine adds weight times the elements of a row of n that lie under each output; pitch is the distance of adjacent
+// elements.
 func convLine(line []float64, row []float32, pitch, n int, weight float64, stride, at int) {
 	for j := range line {
 		if xi := j*stride + at; xi >= 0 && xi < n {
@@ -225,7 +226,7 @@ func runGemm(m *numbers, l cuda.Launch) {
 		}
 
 		for n, v := range line {
-			// The epilogue's order is the kernels': scale, bias, residual, activation.
+			// The order of the epilogue is that of the kernels: scale, bias, residual, activation.
 			v *= float64(p.Alpha)
 			if bias != nil {
 				v += float64(p.Beta) * float64(bias[mi*int(p.BiasM)+n*int(p.BiasN)])
@@ -244,7 +245,7 @@ type extent struct {
 	n      int
 }
 
-// spanOf returns how many elements a view reaches over.
+// spanOf returns the number of elements that a view spans.
 func spanOf(view ...extent) int {
 	last := int64(0)
 	for _, e := range view {
@@ -277,7 +278,7 @@ func runPool(m *numbers, l cuda.Launch) {
 			}
 		}
 
-		// The average divides by the pixels inside the image, or by the whole window where padding counts.
+		// The average divides by the pixels inside the image, or by the whole window if padding counts.
 		if p.Mode == PoolAverage {
 			best = sum / float64(max(n, 1))
 		} else if p.Mode == PoolAveragePadding {

@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// offsetAt turns a dense index into an offset by strides.
+// offsetAt converts a dense index to an offset by strides.
 func offsetAt(i int, dims, strides *[RankMax]int32) (off int) {
 	for d := RankMax - 1; d >= 0; d-- {
 		n := int(dims[d])
@@ -16,7 +16,7 @@ func offsetAt(i int, dims, strides *[RankMax]int32) (off int) {
 	return off
 }
 
-// reachOf returns how many elements strides reach over, none negative.
+// reachOf returns the number of elements that the strides span; no stride is negative.
 func reachOf(dims, strides *[RankMax]int32) int {
 	last := 0
 	for d := range dims {
@@ -71,7 +71,7 @@ func binaryInt64(m *cuda.DeviceMemory, l cuda.Launch) {
 		case Mul:
 			y[i] = u * v
 		case Div:
-			// Divisors may come from a request: zero must not end the process.
+			// Divisors may come from a request, so zero must not end the process.
 			if v != 0 {
 				y[i] = u / v
 			} else {
@@ -127,8 +127,8 @@ func runGather(m *cuda.DeviceMemory, l cuda.Launch) {
 			index = int64(m.Int32s(cuda.Address(p.Index), int(p.Picks))[k])
 		}
 
-		// A negative index counts from the end. One outside of the axis gives NaN, for its own slice alone: an index
-		// comes from a request.
+		// A negative index counts from the end. An index outside the axis gives NaN, but only for its own slice,
+		// because indices come from a request.
 		if index < 0 {
 			index += int64(p.Len)
 		}
@@ -157,7 +157,7 @@ func runCast(m *cuda.DeviceMemory, l cuda.Launch) {
 	}
 }
 
-// number is an element on its way between two types; integers keep all their bits.
+// number is an element during a conversion between two types; integers keep all their bits.
 type number struct {
 	f       float64
 	i       int64
@@ -205,7 +205,7 @@ func storeNumber(m *cuda.DeviceMemory, p uint64, t int32, n, i int, v number) {
 	case Uint8:
 		m.Bytes(a, int64(n))[i] = byte(k)
 	default:
-		// A bool: all but 0 is true.
+		// A bool: every value except 0 is true.
 		b := byte(0)
 		if f != 0 {
 			b = 1

@@ -30,7 +30,7 @@ func runSoftmax(m *numbers, l cuda.Launch) {
 	p := paramsOf[Rows](l.Params)
 	y := m.resultRoom(p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
 	eachRow(m, &p, func(_ int, r row) {
-		// The largest is taken off first: exponents of large values would overflow.
+		// Subtract the largest first: exponentials of large values would overflow.
 		top, sum := math.Inf(-1), 0.0
 		for i := range r.n {
 			top = max(top, r.get(i))
@@ -53,7 +53,7 @@ func runReduce(m *numbers, l cuda.Launch) {
 	p := paramsOf[Rows](l.Params)
 	y := m.resultRoom(p.Y, int(p.Outer)*int(p.Inner))
 	eachRow(m, &p, func(i int, r row) {
-		// One pass gathers what any of the operations needs.
+		// One pass computes the sums that the operations need.
 		sum, square, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
 		for j := range r.n {
 			v := r.get(j)
@@ -106,7 +106,7 @@ func layerNorm(m *numbers, l cuda.Launch) {
 			mean += line[i] / float64(n)
 		}
 
-		// From the differences: the mean of the squares less the square of the mean would cancel.
+		// Use the differences: the mean of the squares less the square of the mean would cancel.
 		for _, v := range line {
 			square += (v - mean) * (v - mean) / float64(n)
 		}
@@ -147,7 +147,7 @@ func runAttention(m *numbers, l cuda.Launch) {
 			top = max(top, score[c])
 		}
 
-		// As the kernel does, the sum of exponents divides the line at its end.
+		// As in the kernel, divide the line by the sum of exponentials at its end.
 		clear(out)
 		for c, s := range score {
 			e := math.Exp(s - top)
