@@ -11,7 +11,7 @@ import (
 // Kind is a content's data type, which AdaInf distinguishes by its use (§2.4, figure 12).
 type Kind uint8
 
-// The data types. Their reuse times in AdaInf's measurements are the start values of R.
+// The data types. Their reuse times in AdaInf's measurements give the start values of R.
 const (
 	Intermediates        Kind = iota // outputs of layers during inference: 0.01 to 1.6 ms
 	RetrainParameters                // 0.02 to 6 ms
@@ -33,10 +33,10 @@ func (k Kind) String() string {
 	return "invalid"
 }
 
-// Place is where a content lies.
+// Place is the location of a content.
 type Place uint8
 
-// The places. Nowhere is a content without bytes: an intermediate before and after its batch.
+// The places. Nowhere means a content without bytes: an intermediate before and after its batch.
 const (
 	Nowhere Place = iota
 	Device
@@ -44,10 +44,10 @@ const (
 	Pageable
 )
 
-// ID names a content of one Table from Add to Remove; then it may name another.
+// ID identifies a content of one Table from Add to Remove; afterwards another content may get it.
 type ID uint32
 
-// Content is what a Table knows of a content.
+// Content is a Table's description of a content.
 type Content struct {
 	Name  string // model and layer, for errors
 	Kind  Kind
@@ -61,16 +61,16 @@ type Move struct {
 	From, To Place
 }
 
-// ErrDoesNotFit: the contents in use leave too little room, whatever is evicted.
+// ErrDoesNotFit: the contents in use leave too little room, even if all others are evicted.
 var ErrDoesNotFit = errors.New("residency: does not fit in device memory")
 
-// Table decides who is where. One goroutine at a time may use it.
+// Table decides where contents are kept. Only one goroutine at a time may use it.
 type Table struct {
 	alpha                 float64
 	deviceMax, pinnedMax  int64
 	deviceUsed, pinnedUse int64
 	contents              []entry // by ID
-	vacant                []ID    // of contents that were removed
+	vacant                []ID    // IDs of removed contents
 	typeReuse             [kinds]time.Duration
 	typeSLO               [kinds]time.Duration
 	order                 []ID // scratch of one decision
@@ -85,7 +85,7 @@ type entry struct {
 	reuse      time.Duration // R: a moving mean of the times between uses
 }
 
-// NewTable makes a table for deviceMax and pinnedMax bytes; alpha is a of the score, 0 < a < 1.
+// NewTable returns a table for deviceMax and pinnedMax bytes; alpha is a of the score, 0 < a < 1.
 func NewTable(deviceMax, pinnedMax int64, alpha float64) (*Table, error) {
 	if !(alpha > 0 && alpha < 1) {
 		return nil, fmt.Errorf("alpha %v: must be between 0 and 1", alpha)
@@ -96,7 +96,7 @@ func NewTable(deviceMax, pinnedMax int64, alpha float64) (*Table, error) {
 	return &Table{alpha: alpha, deviceMax: deviceMax, pinnedMax: pinnedMax, typeReuse: reuseStart}, nil
 }
 
-// Add makes a content known; it starts in pageable memory, an intermediate nowhere.
+// Add adds a content; it starts in pageable memory, an intermediate nowhere.
 func (t *Table) Add(c Content) (ID, error) {
 	switch {
 	case c.Kind >= kinds:
@@ -112,7 +112,7 @@ func (t *Table) Add(c Content) (ID, error) {
 		place = Nowhere
 	}
 
-	// IDs of removed contents are given out again: models come and go, and the table stays as long as it was.
+	// Reuse IDs of removed contents, so that the table does not grow as models come and go.
 	if len(t.vacant) == 0 {
 		t.contents = append(t.contents, entry{})
 		t.vacant = append(t.vacant, ID(len(t.contents)-1))
@@ -142,7 +142,7 @@ func (t *Table) meanSLO(k Kind) {
 	}
 }
 
-// Remove forgets a content that is not in use; its place is free at once.
+// Remove removes a content that is not in use; its place is free at once.
 func (t *Table) Remove(id ID) error {
 	e, err := t.findEntry(id)
 	if err != nil {
@@ -166,7 +166,7 @@ func (t *Table) findEntry(id ID) (*entry, error) {
 	return &t.contents[id], nil
 }
 
-// Place returns where a content is, Nowhere for one that is not known.
+// Place returns a content's place; Nowhere for an unknown one.
 func (t *Table) Place(id ID) Place {
 	if e, err := t.findEntry(id); err == nil {
 		return e.place
@@ -174,7 +174,7 @@ func (t *Table) Place(id ID) Place {
 	return Nowhere
 }
 
-// Score returns S of a content; lower stays longer.
+// Score returns S of a content; a content with a lower score stays longer.
 func (t *Table) Score(id ID) time.Duration {
 	e, err := t.findEntry(id)
 	if err != nil {
@@ -190,8 +190,8 @@ func (t *Table) scoreOf(reuse, slo time.Duration) time.Duration {
 	return time.Duration((1-t.alpha)*float64(reuse) + t.alpha*float64(slo))
 }
 
-// Acquire puts ids in use at now and appends to moves what makes room for them and brings them in. On
-// an error nothing is in use and nothing has moved. An id may be acquired by several batches at once.
+// Acquire puts ids in use at now and appends the moves that make room for them and bring them in. After an error
+// nothing is in use and nothing has moved. Several batches may acquire an id at once.
 func (t *Table) Acquire(now time.Duration, ids []ID, moves []Move) ([]Move, error) {
 	var need int64
 
@@ -206,7 +206,7 @@ func (t *Table) Acquire(now time.Duration, ids []ID, moves []Move) ([]Move, erro
 		}
 	}
 
-	// Nothing in use can leave. If that alone is too much, no eviction helps.
+	// Contents in use cannot leave. If they alone are too large, no eviction helps.
 	if held := t.heldBytes(); held > t.deviceMax {
 		t.endUses(ids)
 		return moves, fmt.Errorf("%d contents need %d bytes, with what else is in use %d of %d: %w", len(ids), need, held, t.deviceMax, ErrDoesNotFit)
@@ -231,7 +231,7 @@ func (t *Table) endUses(ids []ID) {
 	}
 }
 
-// heldBytes returns the bytes of everything in use.
+// heldBytes returns the bytes of all contents in use.
 func (t *Table) heldBytes() (n int64) {
 	for i := range t.contents {
 		if e := &t.contents[i]; e.live && e.users > 0 {
@@ -241,7 +241,7 @@ func (t *Table) heldBytes() (n int64) {
 	return n
 }
 
-// learnUse learns the reuse time of a content and of its type: a moving mean over about eight uses.
+// learnUse updates the reuse time of a content and of its type: a moving mean over about eight uses.
 func (t *Table) learnUse(e *entry, now time.Duration) {
 	if e.seen && now > e.last {
 		e.reuse += (now - e.last - e.reuse) / 8
@@ -250,7 +250,7 @@ func (t *Table) learnUse(e *entry, now time.Duration) {
 	e.seen, e.last = true, now
 }
 
-// Release ends a use of ids. Intermediates that nobody uses any more are freed (§3.4.1).
+// Release ends a use of ids. Intermediates without a use are freed (§3.4.1).
 func (t *Table) Release(ids []ID, moves []Move) []Move {
 	for _, id := range ids {
 		e, err := t.findEntry(id)
@@ -265,8 +265,8 @@ func (t *Table) Release(ids []ID, moves []Move) []Move {
 	return moves
 }
 
-// Evict makes one more content leave the device, whatever the bytes say: for a caller whose allocator
-// found no room because of fragments. False when everything is in use.
+// Evict evicts one more content from the device, for a caller whose allocator found no room because of fragmentation.
+// It returns false if all contents are in use.
 func (t *Table) Evict(moves []Move) ([]Move, bool) {
 	t.orderVictims()
 	if len(t.order) == 0 {
@@ -275,7 +275,7 @@ func (t *Table) Evict(moves []Move) ([]Move, bool) {
 	return t.evictContent(t.order[0], moves), true
 }
 
-// makeRoom evicts until need bytes are free. Acquire has made sure that it can.
+// makeRoom evicts until need bytes are free. Acquire has checked that this is possible.
 func (t *Table) makeRoom(need int64, moves []Move) []Move {
 	if t.deviceUsed+need <= t.deviceMax {
 		return moves
@@ -291,7 +291,8 @@ func (t *Table) makeRoom(need int64, moves []Move) []Move {
 	return collapseMoves(moves)
 }
 
-// collapseMoves lets a content that is pinned and pushed on within one decision go to pageable memory at once.
+// collapseMoves merges two moves of one decision: a content that is pinned and then moved on goes directly to
+// pageable memory.
 func collapseMoves(moves []Move) []Move {
 	for i := len(moves) - 1; i >= 0; i-- {
 		if moves[i].From != Pinned || moves[i].To != Pageable {
@@ -325,12 +326,12 @@ func (t *Table) orderVictims() {
 	})
 }
 
-// evictContent moves one content out: to pinned memory if there is room, or by pushing contents with higher
-// scores on to pageable memory; else to pageable memory.
+// evictContent moves one content out: to pinned memory if there is room, or if contents with higher scores can move
+// on to pageable memory; otherwise to pageable memory.
 func (t *Table) evictContent(id ID, moves []Move) []Move {
 	e := &t.contents[id]
 
-	// Pinned memory is for what comes back soonest: contents with higher scores make way.
+	// Pinned memory is for the contents needed soonest: those with higher scores make way.
 	to := Pageable
 	if t.pinnedUse+e.Bytes-t.pinnedAbove(t.Score(id)) <= t.pinnedMax {
 		to = Pinned

@@ -47,7 +47,7 @@ func TestScoreIsThePapersFormula(t *testing.T) {
 	if got, want := tab.Score(id), time.Duration(0.6*67.8e6+0.4*100e6); got != want {
 		t.Errorf("score %v, want %v", got, want)
 	}
-	for i := range 200 { // used every 10 ms: R goes there
+	for i := range 200 { // used every 10 ms: R approaches that
 		acquire(t, tab, time.Duration(i)*10*ms, id)
 		tab.Release([]ID{id}, nil)
 	}
@@ -59,7 +59,7 @@ func TestScoreIsThePapersFormula(t *testing.T) {
 func TestTheTypeWithTheHighestScoreGoesFirst(t *testing.T) {
 	tab := table(t, 30, 100)
 	params := add(t, tab, "params", Parameters, 10, 50*ms)
-	retrain := add(t, tab, "retrain", RetrainParameters, 10, 400*ms) // high S of its own through the SLO
+	retrain := add(t, tab, "retrain", RetrainParameters, 10, 400*ms) // its own S is high because of the SLO
 	other := add(t, tab, "other", Parameters, 10, 900*ms)
 	next := add(t, tab, "next", Parameters, 10, 50*ms)
 	acquire(t, tab, 0, params, retrain, other)
@@ -82,13 +82,13 @@ func TestLowScoresStayPinned(t *testing.T) {
 	for i, slo := range slos {
 		ids = append(ids, add(t, tab, fmt.Sprint(i), Parameters, 10, slo))
 	}
-	for i, id := range ids { // each pushes the one before it out
+	for i, id := range ids { // each evicts the one before it
 		acquire(t, tab, time.Duration(i)*ms, id)
 		tab.Release([]ID{id}, nil)
 	}
 	last := add(t, tab, "last", Parameters, 10, ms)
 	acquire(t, tab, 10*ms, last)
-	want := []Place{Pinned, Pageable, Pinned, Pageable} // 30 and 100 ms pinned; 500 was pushed on, 200 found no room
+	want := []Place{Pinned, Pageable, Pinned, Pageable} // 30 and 100 ms pinned; 500 was moved on, 200 found no room
 	for i, id := range ids {
 		if tab.Place(id) != want[i] {
 			t.Errorf("SLO %v: place %d, want %d", slos[i], tab.Place(id), want[i])
@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("removed while in use: %v", err)
 	}
 	tab.Release([]ID{a}, nil)
-	acquire(t, tab, 0, b) // a may go now
+	acquire(t, tab, 0, b) // a may be evicted now
 	if _, err := tab.Acquire(0, []ID{99}, nil); err == nil || !strings.Contains(err.Error(), "content 99: not known") {
 		t.Errorf("an unknown content was acquired: %v", err)
 	}
@@ -180,7 +180,8 @@ func checkMoves(t *testing.T, seed uint64, tab *Table, moves []Move) {
 		gone := &tab.contents[m.ID]
 		for i := range tab.contents {
 			e := &tab.contents[i]
-			// Those that stayed, unused, of the same type must not score higher. Their scores have not changed since.
+			// Unused contents of the same type that stayed must not score higher. Their scores have not changed
+			// since.
 			if e.live && e.users == 0 && e.place == Device && e.Kind == gone.Kind && tab.Score(ID(i)) > tab.Score(m.ID) {
 				t.Fatalf("seed %d: %q went with score %v, %q stayed with %v", seed, gone.Name, tab.Score(m.ID), e.Name, tab.Score(ID(i)))
 			}
