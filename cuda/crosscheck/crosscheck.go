@@ -15,8 +15,8 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// touchPTX is a kernel of one word: cu.Function.Launch copies eight bytes of each parameter, so it cannot launch
-// kernels that take a struct by value, as all of ours do.
+// touchPTX is a kernel that writes one word: cu.Function.Launch copies eight bytes of each parameter, so it cannot
+// launch kernels that take a struct by value, as all kernels of this repository do.
 const touchPTX = `.version 6.0
 .target sm_70
 .address_size 64
@@ -34,7 +34,8 @@ const touchPTX = `.version 6.0
 
 const touched = 42
 
-// Both is a device opened twice: by us and by gorgonia.org/cu. It belongs to one goroutine, which stays on its thread.
+// Both is a device opened twice: by package cuda and by gorgonia.org/cu. It belongs to one goroutine, which stays on
+// its thread.
 type Both struct {
 	Ours   *cuda.Device
 	Stream *cuda.Stream
@@ -53,7 +54,7 @@ type Both struct {
 
 // Open opens device 0 in both packages, on the primary context that they share.
 func Open() (*Both, error) {
-	// Their calls use the thread's current context, so this goroutine must keep its thread.
+	// The calls of cu use the thread's current context, so this goroutine must keep its thread.
 	runtime.LockOSThread()
 	b := &Both{}
 	if err := b.openBoth(); err != nil {
@@ -84,7 +85,7 @@ func (b *Both) openBoth() (err error) {
 		return err
 	}
 
-	// Theirs, on the primary context that ours runs in.
+	// Open cu's device, on the primary context in which package cuda runs.
 	if b.device, err = cu.GetDevice(0); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (b *Both) openBoth() (err error) {
 		return err
 	}
 
-	// Their loader takes a C string, which ends with a zero.
+	// The loader of cu takes a C string, which ends with a zero.
 	if b.theirs, err = cu.LoadData(touchPTX + "\x00"); err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (b *Both) openBoth() (err error) {
 	return err
 }
 
-// Check compares what the two see of the device, of memory and of a kernel's effect.
+// Check compares how both packages see the device, memory and a kernel's effect.
 func (b *Both) Check(ctx context.Context) error {
 	name, err := b.device.Name()
 	if err != nil {
@@ -143,7 +144,7 @@ func (b *Both) checkMemory(ctx context.Context) error {
 
 	var s cuda.Submission
 
-	// Written by ours, read by theirs.
+	// Written by package cuda, read by cu.
 	s.CopyIn(b.Stream, cuda.Address(p), want)
 	if err := b.runAndWait(ctx, &s); err != nil {
 		return err
@@ -152,7 +153,7 @@ func (b *Both) checkMemory(ctx context.Context) error {
 		return fmt.Errorf("their memory, written here, read there: %q: %w", got, err)
 	}
 
-	// Written by theirs, read by ours.
+	// Written by cu, read by package cuda.
 	word := [4]byte{1, 2, 3, 4}
 	if err := cu.MemcpyHtoD(cu.DevicePtr(b.Word.Address()), unsafe.Pointer(&word[0]), 4); err != nil {
 		return err
@@ -167,10 +168,10 @@ func (b *Both) checkMemory(ctx context.Context) error {
 	return nil
 }
 
-// checkKernels runs the kernel by each package on our memory.
+// checkKernels runs the kernel by each package on memory of package cuda.
 func (b *Both) checkKernels(ctx context.Context) error {
 	for name, launch := range map[string]func() error{"here": b.LaunchOurs, "there": b.LaunchTheirs} {
-		// The word is overwritten before each launch: a kernel that does not run is seen.
+		// Overwrite the word before each launch, so that a kernel that does not run is noticed.
 		var s cuda.Submission
 		s.Fill(b.Stream, b.Word.Address(), 0xff, 4)
 		if err := b.runAndWait(ctx, &s); err != nil {

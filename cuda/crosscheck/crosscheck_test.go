@@ -25,8 +25,8 @@ func TestBothPackagesSeeTheSameDevice(t *testing.T) {
 	}
 }
 
-// A hundred launches: one crossing here, a hundred there. On the processor's driver a launch runs at once, so
-// what differs between the two is what enqueueing costs.
+// A hundred launches: one crossing here, a hundred there. On the emulated driver a launch runs at once, so the
+// difference is the cost of enqueueing.
 func BenchmarkHundredLaunches(bm *testing.B) {
 	b, err := Open()
 	if err != nil {

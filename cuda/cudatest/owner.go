@@ -1,5 +1,5 @@
-// Package cudatest has another process that owns device memory, for tests of what processes share: CUDA opens no
-// handle in the process that made it.
+// Package cudatest starts another process that owns device memory, for tests of memory shared by processes: CUDA does
+// not open a handle in the process that created it.
 package cudatest
 
 import (
@@ -27,8 +27,8 @@ type Owner struct {
 	Handle cuda.Handle
 }
 
-// ServeOwner makes the process an owner if it was started as one, and then does not return. It belongs first in TestMain
-// of each package that starts owners.
+// ServeOwner makes the process an owner if it was started as one, and then does not return. TestMain of each package
+// that starts owners calls it first.
 func ServeOwner() {
 	if os.Getenv(ownerVariable) == "" {
 		return
@@ -40,7 +40,7 @@ func ServeOwner() {
 	os.Exit(0)
 }
 
-// StartOwner starts a process that has content in a block of device memory, and ends it with the test.
+// StartOwner starts a process with content in a block of device memory, and ends it with the test.
 func StartOwner(t testing.TB, content []byte) *Owner {
 	t.Helper()
 	if _, err := cuda.Count(); errors.Is(err, cuda.ErrNotSupported) {
@@ -66,7 +66,7 @@ func StartOwner(t testing.TB, content []byte) *Owner {
 		}
 	})
 
-	// The content goes this way since an environment has not the room.
+	// The content is sent over the pipe, because an environment is too small for it.
 	o := &Owner{t: t, in: in, out: bufio.NewReader(out)}
 	_, err = fmt.Fprintf(in, "%x\n", content)
 	must(t, err)
@@ -74,11 +74,11 @@ func StartOwner(t testing.TB, content []byte) *Owner {
 	return o
 }
 
-// Content returns what the block has now.
+// Content returns the block's current content.
 func (o *Owner) Content() []byte {
 	o.t.Helper()
 
-	// Each further line asks for the content.
+	// Each further line requests the content.
 	_, err := io.WriteString(o.in, "\n")
 	must(o.t, err)
 	return o.readLine()
@@ -90,7 +90,7 @@ func (o *Owner) readLine() []byte {
 	must(o.t, err)
 	b, err := hex.DecodeString(line[:len(line)-1])
 	if err != nil {
-		o.t.Fatal(line) // what went wrong there
+		o.t.Fatal(line) // the owner's error
 	}
 	return b
 }
@@ -102,7 +102,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// serveBlock takes a block's content, in hexadecimal, and tells its handle, then the content for each further line.
+// serveBlock reads a block's content, in hexadecimal, and prints its handle, then the content for each further line.
 func serveBlock(in *bufio.Reader) (err error) {
 	line, err := in.ReadString('\n')
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package pace waits for a moment on the monotonic clock, to a few microseconds.
 //
-// It does not schedule: a Timer is one goroutine's own wait. Go's timers fire about 0.6 ms late on
-// an idle process, since its poller counts in milliseconds; a timerfd in the same poller fires about
-// 25 µs late, and the last stretch is spun. Where there is no timerfd the wait falls back to
-// time.Timer and the spin.
+// It does not schedule: a Timer is one goroutine's own wait. Go's timers fire about 0.6 ms late on an idle process,
+// because its poller counts in milliseconds; a timerfd in the same poller fires about 25 µs late, and the Timer spins
+// for the last part. Without a timerfd the wait falls back to time.Timer and the spin.
 //
 // A Timer belongs to one goroutine; only Interrupt and Close may be called from another.
 package pace

@@ -36,15 +36,15 @@ func New() (*Timer, error) {
 	return t, nil
 }
 
-// Wait returns true at t, or at once if t has passed. It returns false as soon as Interrupt or Close
-// was called, and for ever after. It allocates nothing.
+// Wait returns true at t, or at once if t has passed. After Interrupt or Close it returns false at once, always. It
+// allocates nothing.
 func (t *Timer) Wait(until time.Time) bool {
 	for {
 		if t.interrupted.Load() {
 			return false
 		}
 
-		// The kernel wakes late rather than early: the last Margin is spent spinning.
+		// The kernel wakes late rather than early, so spin for the last Margin.
 		left := time.Until(until) - Margin
 		if left <= 0 {
 			spinUntil(until)
@@ -65,7 +65,7 @@ func (t *Timer) Wait(until time.Time) bool {
 // Interrupt ends the wait under way and all later ones.
 func (t *Timer) Interrupt() {
 	t.interrupted.Store(true)
-	// A deadline in the past ends the read under way, too.
+	// A deadline in the past also ends the read under way.
 	t.file.SetReadDeadline(time.Unix(1, 0))
 }
 

@@ -21,10 +21,10 @@ func New() (*Timer, error) {
 	return t, nil
 }
 
-// Wait returns true at t, or at once if t has passed. It returns false as soon as Interrupt or Close
-// was called, and for ever after. It allocates nothing.
+// Wait returns true at t, or at once if t has passed. After Interrupt or Close it returns false at once, always. It
+// allocates nothing.
 func (t *Timer) Wait(until time.Time) bool {
-	// Go's timers fire late: the last Margin is spent spinning.
+	// Go's timers fire late, so spin for the last Margin.
 	if left := time.Until(until) - Margin; left > 0 {
 		t.timer.Reset(left)
 		select {
@@ -35,7 +35,7 @@ func (t *Timer) Wait(until time.Time) bool {
 		}
 	}
 
-	// Interrupt holds for every later wait, also for one whose moment has passed.
+	// Interrupt applies to every later wait, also to one whose moment has passed.
 	select {
 	case <-t.stop:
 		return false

@@ -8,16 +8,16 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// pinnedMax bounds the pinned memory that copies of one device go through.
+// pinnedMax bounds the pinned memory for copies of one device.
 const pinnedMax = 64 << 20
 
-// Devices are the GPUs of this host, each opened when a region of it is opened first. The zero value is ready.
+// Devices are the GPUs of this host; the first region on a GPU opens it. The zero value is ready.
 type Devices struct {
 	mu   sync.Mutex
 	open map[int]*cuda.Device // guarded by mu
 }
 
-// Count returns how many there are: 0 without a driver, too.
+// Count returns the number of GPUs; 0 without a driver.
 func (s *Devices) Count() int {
 	n, err := cuda.Count()
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Devices) Count() int {
 	return n
 }
 
-// OpenRegion opens the first size bytes of the block that a handle names, on a device.
+// OpenRegion opens the first size bytes of a handle's block, on a device.
 func (s *Devices) OpenRegion(h cuda.Handle, device int, size int64) (*Region, error) {
 	d, err := s.openDevice(device)
 	if err != nil {
@@ -38,7 +38,8 @@ func (s *Devices) OpenRegion(h cuda.Handle, device int, size int64) (*Region, er
 		return nil, err
 	}
 
-	// A copy beyond the owner's block would be an error of the whole device, with all that this process runs on it.
+	// A copy beyond the owner's block would be an error of the whole device, which affects everything that this
+	// process runs on it.
 	if size < 1 || size > block.Bytes() {
 		has := block.Bytes()
 		block.Free()
@@ -47,8 +48,7 @@ func (s *Devices) OpenRegion(h cuda.Handle, device int, size int64) (*Region, er
 	return &Region{device: d, block: block, size: size}, nil
 }
 
-// openDevice opens a device once. A device that cannot be used any more is left as it is: what is under way on it
-// may use it still.
+// openDevice opens a device once. A device that failed stays open, because commands under way may still use it.
 func (s *Devices) openDevice(index int) (*cuda.Device, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Devices) openDevice(index int) (*cuda.Device, error) {
 		return d, d.Err()
 	}
 
-	// Not before it is wanted: a context takes memory of the device, unless a backend of this process has one.
+	// Open a device only on demand: a context takes device memory, unless a backend of this process already has one.
 	d, err := cuda.Open(cuda.Config{Index: index, PinnedBytesMax: pinnedMax})
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *Devices) openDevice(index int) (*cuda.Device, error) {
 	return d, nil
 }
 
-// Close lets go of the devices. Its error names regions that are still open.
+// Close closes the devices. Its error names regions that are still open.
 func (s *Devices) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

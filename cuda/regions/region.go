@@ -13,7 +13,7 @@ type Region struct {
 	size   int64
 }
 
-// ReadAt fills dst from a place in the region. It implements io.ReaderAt.
+// ReadAt fills dst from an offset of the region. It implements io.ReaderAt.
 func (r *Region) ReadAt(dst []byte, at int64) (int, error) {
 	return r.copyPieces(dst, at, func(w *way, piece []byte, from cuda.Address) error {
 		host := w.slab.Bytes()[:len(piece)]
@@ -26,7 +26,7 @@ func (r *Region) ReadAt(dst []byte, at int64) (int, error) {
 	})
 }
 
-// WriteAt writes src to a place in the region. It implements io.WriterAt.
+// WriteAt writes src to an offset of the region. It implements io.WriterAt.
 func (r *Region) WriteAt(src []byte, at int64) (int, error) {
 	return r.copyPieces(src, at, func(w *way, piece []byte, to cuda.Address) error {
 		host := w.slab.Bytes()[:copy(w.slab.Bytes(), piece)]
@@ -52,7 +52,7 @@ func (r *Region) copyPieces(mem []byte, at int64, move func(w *way, piece []byte
 	for n < len(mem) {
 		piece := mem[n:min(n+pieceMax, len(mem))]
 
-		// After an error the device may still move bytes: the way is left, and not used again.
+		// After an error the device may still move bytes, so this way is not used again.
 		if err := move(w, piece, r.block.Address()+cuda.Address(at)+cuda.Address(n)); err != nil {
 			return n, err
 		}
@@ -63,7 +63,7 @@ func (r *Region) copyPieces(mem []byte, at int64, move func(w *way, piece []byte
 	return n, nil
 }
 
-// Close lets go of the memory. It implements io.Closer.
+// Close releases the memory. It implements io.Closer.
 func (r *Region) Close() error {
 	r.block.Free()
 	return nil

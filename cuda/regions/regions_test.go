@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestRegion: what another process has in its block is read, in pieces where it is long, and it sees what is written.
+// TestRegion reads another process's block, in pieces if it is long, and that process sees what the test writes.
 // Nothing stays open.
 func TestRegion(t *testing.T) {
 	content := make([]byte, 2*pieceMax+100)
@@ -44,7 +44,7 @@ func TestRegion(t *testing.T) {
 		t.Error("the owner has something else than what was written")
 	}
 
-	// What is beyond a region is not touched.
+	// Accesses beyond a region fail.
 	for _, at := range []int64{-1, int64(len(content)), int64(len(content)) - 1} {
 		if n, err := r.WriteAt([]byte{1, 2}, at); n != 0 || err == nil || !strings.Contains(err.Error(), "the region has 8388708 bytes") {
 			t.Errorf("at %d: %d %v", at, n, err)
@@ -57,7 +57,7 @@ func TestRegion(t *testing.T) {
 	must(t, r.Close())
 	must(t, s.Close())
 
-	// The driver on the processor maps the owner's file; a GPU's maps nothing that has this name.
+	// The emulated driver maps the owner's file; a GPU's driver maps no file of this name.
 	maps, err := os.ReadFile("/proc/self/maps")
 	must(t, err)
 	if strings.Contains(string(maps), "memfd:hostgpu") {
@@ -65,7 +65,7 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestOpenRegionRefuses: handles and sizes that are no block's. A refusal leaves nothing open.
+// TestOpenRegionRefuses: invalid handles and sizes are refused, and a refusal leaves nothing open.
 func TestOpenRegionRefuses(t *testing.T) {
 	owner := cudatest.StartOwner(t, make([]byte, 64))
 	var s Devices
@@ -86,7 +86,7 @@ func TestOpenRegionRefuses(t *testing.T) {
 		}
 	}
 
-	// A process cannot open its own block, and its device goes on.
+	// A process cannot open its own block, and its device stays usable.
 	d, err := s.openDevice(0)
 	must(t, err)
 	m, err := d.Alloc(64)
@@ -98,7 +98,7 @@ func TestOpenRegionRefuses(t *testing.T) {
 	}
 	m.Free()
 
-	// Twice the same block: each is closed by itself.
+	// The same block twice: each region is closed separately.
 	a, err := s.OpenRegion(owner.Handle, 0, 64)
 	must(t, err)
 	b, err := s.OpenRegion(owner.Handle, 0, 8)

@@ -9,10 +9,10 @@ import (
 // Bounds of one copy between device and host.
 const (
 	pieceMax = 4 << 20
-	copyMost = 10 * time.Second // then the device is taken to hang
+	copyMost = 10 * time.Second // afterwards the device counts as hanging
 )
 
-// way is what copies of one call need: a stream, an event that tells their end, and pinned memory.
+// way holds the resources of one call's copies: a stream, an event at their end, and pinned memory.
 type way struct {
 	stream   *cuda.Stream
 	event    *cuda.Event
@@ -44,7 +44,7 @@ func (w *way) freeWay() {
 	w.stream.Free()
 }
 
-// runCommands has the device do the commands, and waits for their end.
+// runCommands submits the commands to the device, and waits for their end.
 func (w *way) runCommands(d *cuda.Device) error {
 	w.commands.Record(w.stream, w.event)
 	err := d.Submit(&w.commands)
