@@ -11,9 +11,9 @@ type Crowd struct {
 	Spans   float64 // Σ demand·ℓ(T)
 	Leeways float64 // Σ demand·ln(leeway)
 	Bursts  float64 // Σ demand·burstiness
-	Strong  int     // models that batch well
+	Strong  int32   // models that batch well
 	// Families counts the families that intend to be served here. They are no part of the other sums.
-	Families int
+	Families int32
 }
 
 // isEmpty reports whether nothing is counted.
@@ -107,8 +107,8 @@ func (c *Crowd) add(x Crowd, by float64) {
 	c.Spans += by * x.Spans
 	c.Leeways += by * x.Leeways
 	c.Bursts += by * x.Bursts
-	c.Strong += int(by) * x.Strong
-	c.Families += int(by) * x.Families
+	c.Strong += int32(by) * x.Strong
+	c.Families += int32(by) * x.Families
 }
 
 // AddCrowds adds the sums of this Partition's models to those of others, by sub-cluster, and returns them.
