@@ -42,7 +42,8 @@ func (b events) Command(list []wire.ModelCommand) {
 			err := b.carryCommand(b.peers.ctx, c, from)
 			<-b.commands
 			if err != nil {
-				b.log.Error("command failed", "op", c.Op, "asked", c.Model, "err", err) // a client may make up names: no "model", of which each has lines of its own
+				// Clients can make up names, so the attribute is not "model", whose every value gets log lines of its own.
+				b.log.Error("command failed", "op", c.Op, "asked", c.Model, "err", err)
 			}
 			b.answerCommand(c, err)
 		}()
