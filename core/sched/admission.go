@@ -34,7 +34,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	}
 
 	q := &m.q
-	if q.n >= q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
+	if q.n >= q.quiet || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
 		return p.admit(now, m, at, deadline, pr)
 	}
 	// Most requests join behind those queued and change nothing else.
@@ -49,9 +49,9 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 
 // admit handles the cases that Admit does not.
 func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priority) (*Request, vocabulary.Reason) {
-	// While the queue is calm a request joins unchecked: it could not change any decision made here.
-	look := m.q.n >= m.q.calm
-	if look && p.deserted(m) {
+	// A request that joins a quiet queue needs no check: it could not change any decision made here.
+	look := m.q.n >= m.q.quiet
+	if look && p.hasNoGPUs(m) {
 		return nil, p.refuse(vocabulary.NoBackend)
 	}
 
@@ -74,35 +74,35 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 
 	p.stats.Enqueued++
 	if m.q.full() {
-		m.q.room(&p.out.memory)
+		m.q.makeRoom(&p.out.memory)
 	}
-	r, place := m.q.open(deadline)
+	r, place := m.q.insert(deadline)
 	r.Model, r.Priority, r.Avoid = m.id, pr, 0
-	m.ranks.add(pr)
+	m.priorities.add(pr)
 
 	// A request that joins before a sweep's position moves that position on.
-	if place < int(m.ranks.swept) {
-		m.ranks.swept++
+	if place < int(m.priorities.swept) {
+		m.priorities.swept++
 	}
 
 	// An arrival changes the candidate if it is the new head, or if the queue was due for a check.
 	if place == 0 {
 		m.timer = Never // an earlier head: set the timer anew
-		p.refresh(now, m, at)
+		p.refreshCandidate(now, m, at)
 	} else if look && (m.state != ripe || m.crowded || p.avoids(now, m)) {
-		p.refresh(now, m, at)
+		p.refreshCandidate(now, m, at)
 	}
 	return r, vocabulary.ReasonNone
 }
 
 // makeRoom drops a queued request in favor of one that matters more or has an earlier deadline.
 func (p *Partition) makeRoom(m *model, pr Priority, deadline Time) bool {
-	i := m.q.victim(pr, deadline, &m.ranks)
+	i := m.q.victim(pr, deadline, &m.priorities)
 	if i < 0 {
 		return false
 	}
 	p.drop(m.q.at(i), vocabulary.QueueFull)
-	m.q.remove(i, &m.ranks)
+	m.q.remove(i, &m.priorities)
 	return true
 }
 

@@ -118,7 +118,7 @@ func (d *twins) request(id ModelID) {
 		r.Deadline = m.q.last
 	}
 	now := d.now - Time(d.rng.IntN(20)/19*1000)
-	if r.Model == id && m.q.n < m.q.calm && r.Deadline >= m.q.last && r.Deadline.Sub(max(now, d.a.now)) >= m.soonest && r.Priority == 0 && !m.q.full() {
+	if r.Model == id && m.q.n < m.q.quiet && r.Deadline >= m.q.last && r.Deadline.Sub(max(now, d.a.now)) >= m.soonest && r.Priority == 0 && !m.q.full() {
 		d.short++
 	}
 	why, other := d.a.Enqueue(now, r), vocabulary.ReasonNone

@@ -91,7 +91,7 @@ func (p *Partition) intersection(m *model) Groups {
 
 // setAside removes the requests that avoid a granted GPU from a queue, so that its batch is formed of the others.
 func (p *Partition) setAside(m *model, g Groups) {
-	m.q.filter(0, min(m.q.len(), searchMax), &m.ranks, func(r *Request) bool {
+	m.q.filter(0, min(m.q.len(), searchMax), &m.priorities, func(r *Request) bool {
 		if r.Avoid&g == 0 {
 			return false
 		}
@@ -104,14 +104,14 @@ func (p *Partition) setAside(m *model, g Groups) {
 func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 	for i := range p.aside {
 		if m.q.full() {
-			m.q.room(&p.out.memory)
+			m.q.makeRoom(&p.out.memory)
 		}
-		r, place := m.q.open(p.aside[i].Deadline)
+		r, place := m.q.insert(p.aside[i].Deadline)
 		*r = p.aside[i]
 		m.q.since++ // not an arrival
-		m.ranks.add(r.Priority)
-		if place < int(m.ranks.swept) {
-			m.ranks.swept++
+		m.priorities.add(r.Priority)
+		if place < int(m.priorities.swept) {
+			m.priorities.swept++
 		}
 	}
 	p.aside = p.aside[:0]

@@ -47,7 +47,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 	b.Rate, b.Offers, b.Queued = m.rate.perNS*1e9, b.Offers[:0], m.q.len()
 	b.Recent = b.Rate
 	if m.family == nil {
-		if p.staffed(m.sub) {
+		if p.hasGPUs(m.sub) {
 			cost := float64(m.exec[m.target]) / float64(m.target) / 1e9
 			b.Offers = append(b.Offers, Offer{SubCluster: m.sub, Variant: m.variant, Cost: cost})
 		}
@@ -63,12 +63,12 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 		}
 		b.Rate, b.Recent = x.long, x.short
 	}
-	m.family.choose(m)
+	m.family.chooseHomes(m)
 
 	for k := range m.family.homes {
 		h := &m.family.homes[k]
 		for i := range h.residents {
-			if r := &h.residents[i]; h.staffed && (r.lead[1] <= m.budget || i == 0) {
+			if r := &h.residents[i]; h.hasGPUs && (r.lead[1] <= m.budget || i == 0) {
 				b.Offers = append(b.Offers, Offer{h.sub, r.variant, r.accuracy, r.cost})
 			}
 		}

@@ -37,9 +37,9 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 		}
 		return false
 	}
-	m.q.remove(i, &m.ranks)
+	m.q.remove(i, &m.priorities)
 	p.stats.Canceled++
-	p.settle(now, m, at)
+	p.settleCandidate(now, m, at)
 	return true
 }
 
@@ -58,13 +58,13 @@ func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
 
 	// A short queue is filtered at once.
 	p.stats.Searched += uint64(m.q.len())
-	removed := m.q.filter(0, m.q.len(), &m.ranks, func(r *Request) bool {
+	removed := m.q.filter(0, m.q.len(), &m.priorities, func(r *Request) bool {
 		if r.Origin == origin {
 			p.drop(r, vocabulary.Canceled)
 		}
 		return r.Origin == origin
 	})
 	if removed > 0 {
-		p.settle(now, m, at)
+		p.settleCandidate(now, m, at)
 	}
 }

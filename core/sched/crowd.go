@@ -2,47 +2,46 @@ package sched
 
 import "math"
 
-// Crowd sums up the plain models that share a sub-cluster's GPUs. Waiting for one more request is free only if a GPU is
-// free at the end of the wait. Where many models share few GPUs it often is not: all are in batches, and the next one
-// that ends is further away than a batch may be late. There nobody waits.
+// Crowd describes the plain models that share a sub-cluster's GPUs. Waiting for one more request is free only if a GPU
+// is free when the wait ends. If many models share few GPUs, often none is: all GPUs are executing batches, and the next
+// one becomes free too late. Then no model waits.
 type Crowd struct {
 	Models  int
-	Demand  float64 // Σ over these, in millionths of a GPU
+	Demand  float64 // Σ of their demands, in millionths of a GPU
 	Spans   float64 // Σ demand·ℓ(T)
 	Leeways float64 // Σ demand·ln(leeway)
 	Bursts  float64 // Σ demand·burstiness
 	Strong  int32   // models that batch well
-	// Families counts the families that intend to be served here. They are no part of the other sums.
+	// Families is the number of families whose main home is here. The other fields do not include them.
 	Families int32
 }
 
-// isEmpty reports whether nothing is counted.
+// isEmpty reports whether the Crowd counts no service.
 func (c *Crowd) isEmpty() bool { return c.Models == 0 && c.Families == 0 }
 
-// crowd is what a Partition knows of a sub-cluster's Crowd. A candidate's rank depends on it, so that all Partitions
-// must come to one judgement, whichever models are theirs.
+// crowd is a Partition's view of a sub-cluster's Crowd. The rank of candidates depends on it, so all Partitions must
+// judge alike, whichever models they hold.
 type crowd struct {
 	own, others Crowd
-	dense       bool // nobody waits
-	bursty      bool // requests come in bursts
-	loose       bool // nobody waits for the rest of a burst, since no model batches well
+	dense       bool // no model waits
+	bursty      bool // requests arrive in bursts
+	loose       bool // no model waits for the rest of a burst, because none batches well
 }
 
-// member is a model's part in its crowd.
+// member is one model's part of its crowd.
 type member struct {
 	sub uint32
 	Crowd
 }
 
-// leeway returns how late a batch of the target size may be: one request of it is lost for each slope after its
-// frontrun.
+// leeway returns how late a batch of the target size may start: after its frontrun it loses one request per slope.
 func (x *execution) leeway() float64 {
 	t := x.target
 	return float64(t) * float64(x.exec[t+1]-x.exec[t])
 }
 
-// weigh brings a model's part in the crowd of its sub-cluster up to date with its rate.
-func (p *Partition) weigh(m *model, at int32) {
+// countMember updates a model's part of its sub-cluster's crowd after its rate has changed.
+func (p *Partition) countMember(m *model, at int32) {
 	for int(at) >= len(p.members) {
 		p.members = append(p.members, member{})
 	}
@@ -50,7 +49,7 @@ func (p *Partition) weigh(m *model, at int32) {
 		p.crowds = append(p.crowds, crowd{})
 	}
 
-	// Services with a choice of variants or homes are placed ahead of time, so they only count.
+	// Families are placed ahead of time, so only their number matters.
 	if m.family != nil {
 		if last := &p.members[at]; last.Families == 0 || last.sub != m.sub {
 			p.replaceMember(at, member{m.sub, Crowd{Families: 1}})
@@ -58,7 +57,7 @@ func (p *Partition) weigh(m *model, at int32) {
 		return
 	}
 
-	// Models that nothing is known of yet weigh next to nothing, but do: before the first rates they are all there is.
+	// A model without a known rate counts next to nothing, but not 0: at the start there are only such models.
 	demand := float64(max(1, m.rate.demand))
 	part := Crowd{
 		Models: 1, Demand: demand, Spans: demand * float64(m.exec[m.target]),
@@ -70,14 +69,14 @@ func (p *Partition) weigh(m *model, at int32) {
 	p.replaceMember(at, member{m.sub, part})
 }
 
-// unweigh takes a model's part out of its crowd.
-func (p *Partition) unweigh(at int32) {
+// uncountMember removes a model's part from its crowd.
+func (p *Partition) uncountMember(at int32) {
 	if int(at) < len(p.members) {
 		p.replaceMember(at, member{})
 	}
 }
 
-// replaceMember puts one part in the place of another, and judges each crowd that this changes once.
+// replaceMember replaces a model's part, and judges each crowd that this changes once.
 func (p *Partition) replaceMember(at int32, next member) {
 	last := p.members[at]
 	p.members[at] = next
@@ -86,7 +85,7 @@ func (p *Partition) replaceMember(at int32, next member) {
 		own := &p.crowds[last.sub].own
 		own.add(last.Crowd, -1)
 
-		// What rounding has left goes with the last one.
+		// The last model takes the rounding errors with it.
 		if own.Models == 0 {
 			*own = Crowd{Families: own.Families}
 		}
@@ -100,7 +99,7 @@ func (p *Partition) replaceMember(at int32, next member) {
 	}
 }
 
-// add adds another's sums by times: −1 takes them out.
+// add adds the sums of x, multiplied by by: 1 adds them, −1 removes them.
 func (c *Crowd) add(x Crowd, by float64) {
 	c.Models += int(by) * x.Models
 	c.Demand += by * x.Demand
@@ -111,7 +110,7 @@ func (c *Crowd) add(x Crowd, by float64) {
 	c.Families += int32(by) * x.Families
 }
 
-// AddCrowds adds the sums of this Partition's models to those of others, by sub-cluster, and returns them.
+// AddCrowds adds the crowds of this Partition's models to sums, by sub-cluster, and returns sums.
 func (p *Partition) AddCrowds(sums []Crowd) []Crowd {
 	for len(sums) < len(p.crowds) {
 		sums = append(sums, Crowd{})
@@ -122,9 +121,8 @@ func (p *Partition) AddCrowds(sums []Crowd) []Crowd {
 	return sums
 }
 
-// SetCrowds tells the sums over all Partitions, by sub-cluster, as AddCrowds has put them together. They are in force
-// until they are told again, and what changes in this Partition meanwhile counts on top. A Partition that is alone
-// need not be told.
+// SetCrowds sets the sums over all Partitions, by sub-cluster, as AddCrowds computes them. They hold until the next
+// call; changes in this Partition count in addition. A single Partition needs no SetCrowds.
 func (p *Partition) SetCrowds(sums []Crowd) {
 	for sub := range p.crowds {
 		c := &p.crowds[sub]

@@ -3,25 +3,25 @@ package sched
 import "math"
 
 const (
-	// crowdModels is how many models for each GPU make a crowd: fewer mostly find a GPU that others left idle.
+	// crowdModels is the number of models per GPU that make a crowd. Fewer models mostly find an idle GPU.
 	crowdModels = 3
-	// crowdTurns is how many turns a batch must be able to be late, in the geometric mean weighted by demand, for its
-	// model to wait. The cells of the grid in which waiting loses have 0.4 to 1.9, all others 2.7 and more.
+	// crowdTurns is the least leeway, in turns, with which models wait: the geometric mean of the leeways, weighted by
+	// demand. Where waiting loses in the grid of settings, it is 0.4 to 1.9; in all other cells, 2.7 or more.
 	crowdTurns = 2.3
-	// burstyFrom is from which burstiness on arrivals are bursts. The grid's cells have 0.30 and more with Gamma 0.1 and
-	// below, at most 0.19 with 0.3, and 0 with Poisson arrivals.
+	// burstyFrom is the burstiness from which on arrivals count as bursts. In the grid it is 0.30 or more for Gamma 0.1
+	// and below, at most 0.19 for Gamma 0.3, and 0 for Poisson arrivals.
 	burstyFrom = 0.25
-	// burstyModels is how many models for each GPU make a crowd where requests come in bursts.
+	// burstyModels is the number of models per GPU that make a crowd if requests arrive in bursts.
 	burstyModels = 1.25
-	// looseFrom is the burstiness from which on models that gain little by batching do not wait, however few they are.
-	// Gamma 0.3 has at least 0.16 at 50 requests/s, Poisson arrivals 0.
+	// looseFrom is the burstiness from which on models that gain little from batching do not wait, however few they
+	// are. Gamma 0.3 has at least 0.16 at 50 requests/s, Poisson arrivals have 0.
 	looseFrom = 0.1
-	// strongFrom is the ratio of ℓ(1) to the slope of ℓ from which on a model batches well: a large batch then takes at
-	// most a fourth of ℓ(1) per request. VGG16, which must not wait, has 3.1, and InceptionResNetV2 4.6.
+	// strongFrom is the ratio of ℓ(1) to the slope of ℓ from which on a model batches well: in a large batch a request
+	// then takes at most a quarter of ℓ(1). VGG16, which must not wait, has 3.1, InceptionResNetV2 4.6.
 	strongFrom = 4
 )
 
-// judgeCrowd finds whether the requests of a sub-cluster come in bursts, and whether its models wait.
+// judgeCrowd decides whether requests of a sub-cluster arrive in bursts, and whether its models wait.
 func (p *Partition) judgeCrowd(sub uint32) {
 	if int(sub) >= len(p.crowds) {
 		return
@@ -35,12 +35,14 @@ func (p *Partition) judgeCrowd(sub uint32) {
 	c.loose = all.isLoose()
 }
 
-// isBursty says whether requests come in bursts, in the mean weighted by demand.
+// isBursty reports whether requests arrive in bursts, on average weighted by demand.
 func (c *Crowd) isBursty() bool { return c.Demand > 0 && c.Bursts >= burstyFrom*c.Demand }
 
-// isDense says whether these models must not wait on so many GPUs. A burst that is over brings nothing more to wait
-// for. Other arrivals are waited for unless batches can be late by less than crowdTurns turns: when all GPUs are in
-// batches the next one is free a turn later, the mean ℓ(T) of what runs divided by their number.
+// isDense reports whether these models must not wait on this number of GPUs.
+//
+// With bursts, the number of models decides: after a burst there is nothing more to wait for. Otherwise models wait
+// unless their leeway is less than crowdTurns turns. A turn is the time until the next GPU becomes free when all are
+// busy: the mean ℓ(T) of the running batches divided by the number of GPUs.
 func (c *Crowd) isDense(gpus int) bool {
 	switch {
 	case gpus == 0 || c.Demand <= 0:
@@ -55,18 +57,18 @@ func (c *Crowd) isDense(gpus int) bool {
 	return c.Leeways/c.Demand < math.Log(crowdTurns*turn)
 }
 
-// isLoose reports whether these models, on any number of GPUs, start what a burst has brought so far instead of waiting
-// for the rest of it. GPUs that idle until a batch is full are missing at the height of the burst, and if no model batches
-// well, larger batches do not make up for that. A family beside them needs the GPU time that their larger batches save, at
-// least for a more accurate variant (decision 0362).
+// isLoose reports whether these models, on any number of GPUs, start the first requests of a burst instead of waiting
+// for the rest. GPUs that idle until a batch is full are missing at the height of the burst, and if no model batches
+// well, larger batches do not make up for that. If a family shares the GPUs, models wait: their larger batches save GPU
+// time that the family can use for a more accurate variant (decision 0362).
 func (c *Crowd) isLoose() bool {
 	return c.Demand > 0 && c.Strong == 0 && c.Families == 0 && c.Bursts >= looseFrom*c.Demand
 }
 
-// batchesWell reports whether large batches take much less time per request than a batch of one.
+// batchesWell reports whether a large batch takes much less time per request than a batch of one.
 func (x *execution) batchesWell() bool { return x.exec[1] >= strongFrom*(x.exec[2]-x.exec[1]) }
 
-// isCrowded says whether a model's batches must not wait.
+// isCrowded reports whether a model's batches must not wait.
 func (p *Partition) isCrowded(m *model) bool {
 	if m.family != nil || int(m.sub) >= len(p.crowds) {
 		return false
@@ -75,19 +77,20 @@ func (p *Partition) isCrowded(m *model) bool {
 	return c.dense || c.loose
 }
 
-// crowdRank orders candidates of a crowd, all of them ripe long before their latest start: by the latest start of the
-// batch that the head's deadline still allows, plus the debt. Of a burst too long to be served the latest start of all
-// n requests is past, and would come before all that can still be served in time.
+// crowdRank is rank for a model in a crowd, where candidates are ripe long before their latest start. It is the latest
+// start of the largest batch that the head's deadline still allows, plus the debt. The latest start of all n requests
+// would not do: in a burst that is too long to be served it is in the past, and the candidate would come before all that
+// can still be served in time.
 func (p *Partition) crowdRank(m *model) Time {
-	n := max(1, p.fit(p.now, m, &m.execution, 0, p.now))
+	n := max(1, p.largestBatch(p.now, m, &m.execution, 0, p.now))
 
-	// If batching saves nothing, requests compete one by one: a longer queue must not start sooner.
+	// If batching saves nothing, requests compete one by one, and a longer queue must not start sooner.
 	if p.crowds[m.sub].loose && m.isSum(n) {
 		n = 1
 	}
 	rank := m.q.first() - Time(m.exec[n]) + Time(m.debt)
 
-	// Of two that must start now the one with the larger slope loses fewer requests by waiting.
+	// If two must start now, the one with the larger slope loses fewer requests by waiting.
 	if p.crowds[m.sub].bursty {
 		rank += Time(m.exec[n+1]-m.exec[n]) / slopeShare
 	}
@@ -99,10 +102,10 @@ func (x *execution) isSum(n int) bool {
 	return float64(x.exec[n]) > (1-worthMin)*float64(n)*float64(x.exec[1])
 }
 
-// slopeShare is the part of a slope that a burst's candidate waits for: decision 0305 has what others cost.
+// slopeShare divides the slope in the rank of a candidate in bursts; decision 0305 compares values.
 const slopeShare = 5
 
-// gpusOf returns how many GPUs a sub-cluster has.
+// gpusOf returns the number of GPUs in a sub-cluster.
 func (p *Partition) gpusOf(sub uint32) int {
 	if int(sub) >= len(p.gpus) {
 		return 0

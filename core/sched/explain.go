@@ -23,7 +23,7 @@ func (p *Partition) Ways(id ModelID, all []Way) []Way {
 		return all
 	case m.family == nil:
 		return append(all, Way{SubCluster: m.sub, Variant: m.variant, Batch: m.target, Cost: float64(m.exec[m.target]) / float64(m.target) / 1e9,
-			Price: p.priceOf(m.sub), InTime: m.lead[1] <= m.budget, Intended: true, Main: true, InUse: true, Staffed: p.staffed(m.sub)})
+			Price: p.priceOf(m.sub), InTime: m.lead[1] <= m.budget, Intended: true, Main: true, InUse: true, Staffed: p.hasGPUs(m.sub)})
 	}
 
 	f := m.family
@@ -32,7 +32,7 @@ func (p *Partition) Ways(id ModelID, all []Way) []Way {
 		for i := range h.residents {
 			r := &h.residents[i]
 			all = append(all, Way{SubCluster: h.sub, Variant: r.variant, Batch: r.target, Cost: r.cost, Price: p.priceOf(h.sub),
-				InTime: r.lead[1] <= m.budget, Intended: i == h.intended, Main: k == f.main, InUse: h.inUse, Staffed: h.staffed})
+				InTime: r.lead[1] <= m.budget, Intended: i == h.intended, Main: k == f.main, InUse: h.inUse, Staffed: h.hasGPUs})
 		}
 	}
 	return all

@@ -2,66 +2,65 @@ package sched
 
 import "math"
 
-// family is what a model has beyond one variant in one sub-cluster: variants that answer alike, some
-// better and some faster, on GPUs of several kinds. Which variant answers is decided when a GPU is
-// granted (UNIFIED U4); until then the model waits as the variant does that it intends to use where it
-// intends to use it (U2).
+// family is the part of a model that has several variants or several sub-clusters: variants answer the same requests,
+// some more accurately and some faster, on GPUs of several kinds. The variant is chosen when a GPU is granted (UNIFIED
+// U4). Until then the model defers like its intended variant in its main home (U2).
 type family struct {
-	part  *Partition
-	homes []home
-	main  int // the home where the model intends to be served
-	// staffed says whether some home has GPUs, asked whether a Ranker of one may know a candidate.
-	staffed, asked bool
-	// What the tentative schedule says: see places.
-	placed  int        // requests that have a place
-	pieces  int        // batches that they make up
-	way     *execution // how the latest of these executes
-	lookAt  Time       // when it must be placed anew at the latest
-	round   uint32     // of the schedule
-	changed bool       // it is in places.changed
-	listed  bool       // it is in places.queued
-	small   int        // so many requests are to grow wherever they are answered, see growAlone
-	longest Duration   // lead of one more where that takes longest
+	part    *Partition
+	homes   []home
+	main    int  // the home that the model plans to be served in
+	hasGPUs bool // some home has GPUs
+	asked   bool // the Ranker of some home may know a candidate
+
+	// The tentative schedule; see places.
+	placed  int        // requests with a place
+	pieces  int        // batches of these
+	way     *execution // execution of the latest of these
+	lookAt  Time       // the latest time to place the model anew
+	round   uint32     // number of the schedule
+	changed bool       // in places.changed
+	listed  bool       // in places.queued
+	small   int        // up to this number, requests wait for more in any home; see growAlone
+	longest Duration   // the longest lead of small + 1
 	steps   steps
 	left    leftBehind
 }
 
-// home is a sub-cluster that serves a family, with the variants that are resident there and accurate
-// enough, the quickest at a batch of one first.
+// home is a sub-cluster that serves a family, with its resident variants that are accurate enough, in order of ℓ(1).
 type home struct {
 	sub       uint32
 	residents []resident
-	intended  int     // the resident that the present price asks for
-	cheapest  int     // the resident that takes least GPU time per request
-	worth     float64 // of a request served here: accuracy less price of its GPU time
-	served    float64 // requests in batches, the older ones counting less
-	staffed   bool    // it has GPUs
-	inUse     bool    // it gets the candidate as soon as it waits; the others when no GPU came in time
-	ripe      bool    // its Ranker has been asked for a GPU
-	told      uint32  // the size that its Ranker knows, 0: none
-	refused   Time    // its GPUs are too late or too slow until then
-	starts    int     // requests that are to start there now, 0: none
+	intended  int     // the best resident at the current price
+	cheapest  int     // the resident with the least GPU time per request
+	worth     float64 // of a request served here: accuracy minus the price of its GPU time
+	served    float64 // requests in batches, older ones with less weight
+	hasGPUs   bool    // it has GPUs
+	inUse     bool    // it gets the candidate at once; other homes only when no GPU came in time
+	ripe      bool    // a GPU was requested from its Ranker
+	told      uint32  // the candidate's size as its Ranker knows it, 0: none
+	refused   Time    // until then its GPUs are too late or too slow
+	starts    int     // requests that start here now, 0: none
 	from      int     // their place in the queue
 }
 
 const (
-	// answerValue is ω: an answer is worth three times its accuracy, so that a variant which serves more requests
-	// goes before one that serves them better.
+	// answerValue is ω: with a value this far above any accuracy, serving more requests comes before serving them more
+	// accurately.
 	answerValue = 3
-	// leftValue is what a request that can still be served by the next batch is worth, as a share of what it would be
-	// in this one: it may have to share that batch with what comes until then.
+	// leftValue is the value of a request that the next batch can still serve, relative to its value in this batch: it
+	// may have to compete with later arrivals for a place.
 	leftValue = 0.96
-	// leastPrice is what a GPU second costs where nothing else wants it: among equal answers the one that takes less
-	// GPU time is chosen, and among idle GPUs the faster ones.
+	// leastPrice is the price of a GPU second that nothing else wants: among equal answers the one with less GPU time
+	// wins, and among idle GPUs the faster one.
 	leastPrice = 0.01
-	// nearlyBest is by which share of what its GPU time costs a home may be worse than the best one and still be in
-	// use: at the right prices a family that needs two kinds of GPUs finds them equally good.
+	// nearlyBest is the share of the price of its GPU time by which a home may be worse than the best one and still be
+	// in use: at the right prices a family that needs two kinds of GPUs finds both equally good.
 	nearlyBest = 0.05
 )
 
-// SetPrice says what a second of a sub-cluster's GPUs is worth, in units of accuracy per request (UNIFIED
-// U3): what is not spent on a more accurate answer here could be elsewhere. It holds for all decisions
-// from now on; what waits already is looked at when it would have been anyway.
+// SetPrice sets the price of a GPU second in a sub-cluster, in units of accuracy per request (UNIFIED U3): GPU time that
+// is not used for a more accurate answer here could be used elsewhere. It applies to all later decisions; waiting
+// requests are checked when they would have been anyway.
 func (p *Partition) SetPrice(subCluster uint32, price float64) {
 	if subCluster >= SubClusterLimit || !(price >= 0) {
 		return
@@ -82,7 +81,7 @@ func (p *Partition) priceOf(sub uint32) float64 {
 	return max(leastPrice, p.prices[sub])
 }
 
-// homeIn returns the home in a sub-cluster, nil where there is none.
+// homeIn returns the home in a sub-cluster; nil if there is none.
 func (f *family) homeIn(sub uint32) *home {
 	for k := range f.homes {
 		if f.homes[k].sub == sub {
@@ -93,34 +92,34 @@ func (f *family) homeIn(sub uint32) *home {
 	return nil
 }
 
-// choose decides, at the present rate and prices, which variant is intended in each home, which home is the
-// main one, and which others are in use beside it.
-func (f *family) choose(m *model) {
+// chooseHomes chooses, at the current rate and prices, the intended variant of each home, the main home, and the other
+// homes in use.
+func (f *family) chooseHomes(m *model) {
 	best := -1
 	for k := range f.homes {
 		h := &f.homes[k]
 
-		// A home without GPUs is best only where none has any.
-		h.staffed = f.part.staffed(h.sub)
+		// A home without GPUs is the best one only if no home has any.
+		h.hasGPUs = f.part.hasGPUs(h.sub)
 		h.chooseVariant(m, f.part.priceOf(h.sub))
-		if best < 0 || h.staffed && (!f.homes[best].staffed || h.worth > f.homes[best].worth) {
+		if best < 0 || h.hasGPUs && (!f.homes[best].hasGPUs || h.worth > f.homes[best].worth) {
 			best = k
 		}
 	}
 
-	f.main, f.staffed = best, f.homes[best].staffed
+	f.main, f.hasGPUs = best, f.homes[best].hasGPUs
 	f.boundSmall()
 	for k := range f.homes {
 		h := &f.homes[k]
-		h.inUse = h.staffed && h.worth >= f.homes[best].worth-float64(nearlyBest*f.part.priceOf(h.sub))*h.intention().cost
+		h.inUse = h.hasGPUs && h.worth >= f.homes[best].worth-float64(nearlyBest*f.part.priceOf(h.sub))*h.intention().cost
 	}
 
-	// The model plans as its main home does: the paths of plain models read these fields.
+	// The code for plain models reads these fields, so the model plans like its main home.
 	m.execution, m.sub = f.homes[best].intention().execution, f.homes[best].sub
 	m.renewSoonest()
 }
 
-// boundSmall finds how many requests are fewer than any way to answer is efficient with.
+// boundSmall finds the number of requests up to which no resident of any home is efficient.
 func (f *family) boundSmall() {
 	f.small, f.longest = math.MaxInt, 0
 	if len(f.homes) == 1 {
@@ -139,7 +138,7 @@ func (f *family) boundSmall() {
 	}
 }
 
-// renewSoonest finds the quickest way to answer anew.
+// renewSoonest updates the shortest time to an answer.
 func (m *model) renewSoonest() {
 	m.soonest = m.lead[1]
 	if m.family == nil {
@@ -147,14 +146,14 @@ func (m *model) renewSoonest() {
 	}
 
 	for k := range m.family.homes {
-		if h := &m.family.homes[k]; h.staffed || !m.family.homes[m.family.main].staffed {
+		if h := &m.family.homes[k]; h.hasGPUs || !m.family.homes[m.family.main].hasGPUs {
 			m.soonest = min(m.soonest, h.residents[0].lead[1])
 		}
 	}
 }
 
-// chooseVariant finds what the home's residents cost and which of them is worth most at a price. One that the
-// usual request leaves no time for is intended only if all are.
+// chooseVariant computes the GPU time per request of the home's residents, and the one that is worth most at a price. A
+// resident that is too slow for the usual budget is intended only if all are.
 func (h *home) chooseVariant(m *model, price float64) {
 	h.intended, h.cheapest = -1, 0
 	for i := range h.residents {
@@ -176,33 +175,34 @@ func (h *home) chooseVariant(m *model, price float64) {
 		}
 	}
 	if h.intended < 0 {
-		// No resident is in time, so an answer is worth nothing; the quickest one loses least.
+		// No resident answers in time, so an answer is worth nothing; the quickest loses least.
 		h.intended, h.worth = 0, -price*h.residents[0].cost
 	}
 }
 
-// planBudget is the part of its budget that a service with several homes plans with.
+// planBudget is the share of the budget that a service with several homes plans with.
 const planBudget = 0.9
 
-// bidRate returns the requests/s that a service with several homes plans for; never 0.
+// bidRate returns the rate in requests/s that a service with several homes plans for; never 0.
 func (m *model) bidRate() float64 {
 	rate := m.family.steps.long
 	if rate == 0 || m.rate.fixed {
-		rate = m.rate.perNS * 1e9 // it is known, or nobody has asked for a bid
+		rate = m.rate.perNS * 1e9 // the rate is given, or no bid was requested yet
 	}
 	if rate == 0 {
-		return RateLimit // nothing is known: batches are waited for
+		return RateLimit // unknown: assume full batches
 	}
 
 	return max(rate, rateLeast)
 }
 
+// rateLeast is the smallest rate to plan for, in requests/s.
 const rateLeast = 0.5
 
-// intention returns the resident that is intended.
+// intention returns the intended resident.
 func (h *home) intention() *resident { return &h.residents[h.intended] }
 
-// leastDemand is a demand if the home used the variant that takes least GPU time.
+// leastDemand returns what a demand would be with the home's cheapest variant.
 func (h *home) leastDemand(demand int64) int64 {
 	if h.intended == h.cheapest {
 		return demand
@@ -211,7 +211,7 @@ func (h *home) leastDemand(demand int64) int64 {
 	return int64(float64(demand) * h.residents[h.cheapest].cost / h.intention().cost)
 }
 
-// countServed notes that requests got a batch in a home.
+// countServed records that requests got a batch in a home.
 func (f *family) countServed(h *home, requests int) {
 	h.served += float64(requests)
 	total := 0.0
@@ -219,7 +219,7 @@ func (f *family) countServed(h *home, requests int) {
 		total += f.homes[k].served
 	}
 
-	// Halved, so that the shares follow what changes.
+	// Halve the counts, so that the shares follow changes.
 	if total > sharesMax {
 		for k := range f.homes {
 			f.homes[k].served /= 2
@@ -227,10 +227,10 @@ func (f *family) countServed(h *home, requests int) {
 	}
 }
 
-// sharesMax is how many requests tell how a family's load is shared by its homes, at most.
+// sharesMax is the number of requests, at most, that determine how a family's load is split among its homes.
 const sharesMax = 1000
 
-// share is the part of the family's requests that a home serves.
+// share returns the share of the family's requests that a home serves.
 func (f *family) share(h *home) float64 {
 	total := 0.0
 	for k := range f.homes {
@@ -240,7 +240,7 @@ func (f *family) share(h *home) float64 {
 		return h.served / total
 	}
 
-	// Nothing was served yet: all of it will be served where the family intends to be.
+	// Nothing was served yet: assume that the main home serves everything.
 	if h == &f.homes[f.main] {
 		return 1
 	}
@@ -248,24 +248,24 @@ func (f *family) share(h *home) float64 {
 	return 0
 }
 
-// formVariant is form for a family: on a GPU of its home it chooses among the variants there (UNIFIED U4). Requests
-// are dropped only where the variant that takes least GPU time must drop them to keep up.
+// formVariant is formPlain for a family: on a GPU of its home it chooses among the variants there (UNIFIED U4). Requests
+// are dropped only if even the cheapest variant must drop them to keep up.
 func (p *Partition) formVariant(now Time, m *model, h *home, g Grant) bool {
 	f := m.family
-	p.expire(p.start(now, 1, g.FreeAt).Add(h.residents[0].exec[1]), m)
+	p.dropExpired(p.startTime(now, 1, g.FreeAt).Add(h.residents[0].exec[1]), m)
 	if m.q.len() == 0 || g.Early && m.growthUntil(now, m.ripeIn(now, h.intention())) > g.Growth {
-		return false // it is still to grow
+		return false // the batch is still expected to grow
 	}
 
-	// The window slides for the variant of least GPU time: no request is lost to a better answer.
-	m.sample()
-	skipped, _ := p.pick(now, m, &h.residents[h.cheapest].execution, 0, g.FreeAt, g.Least)
+	// The cheapest variant decides how far the window slides, so no request is lost for a better answer.
+	m.sampleBudget()
+	skipped, _ := p.pickBatch(now, m, &h.residents[h.cheapest].execution, 0, g.FreeAt, g.Least)
 	p.dropHeads(m, skipped)
 	r, b := p.bestResident(now, m, h, 0, g.FreeAt)
 	if b == 0 {
 		return false
 	}
 	f.countServed(h, b)
-	p.emit(now, m, &r.execution, g, 0, b, skipped)
+	p.emitBatch(now, m, &r.execution, g, 0, b, skipped)
 	return true
 }

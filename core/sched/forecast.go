@@ -16,8 +16,8 @@ type Forecast struct {
 	Gone       bool     // the model was removed, or has moved to another sub-cluster
 }
 
-// foretold is the latest forecast of a model.
-type foretold struct {
+// lastForecast is the latest forecast of a model.
+type lastForecast struct {
 	due  Time
 	sent bool // no grant since then
 }
@@ -32,26 +32,26 @@ func (p *Partition) SetForecasts(now Time, on bool) {
 	for i := range p.models {
 		if m := &p.models[i]; on && m.live {
 			p.expectAgain(int32(i))
-			p.foretell(now, m, int32(i))
+			p.sendForecast(now, m, int32(i))
 		}
 	}
 }
 
 // expectAgain makes the next forecast of a model a message, whatever its values.
 func (p *Partition) expectAgain(at int32) {
-	if int(at) < len(p.foretold) {
-		p.foretold[at].sent = false
+	if int(at) < len(p.lastForecasts) {
+		p.lastForecasts[at].sent = false
 	}
 }
 
-// foretell sends a model's forecast to its Rankers if it has changed.
-func (p *Partition) foretell(now Time, m *model, at int32) {
-	for int(at) >= len(p.foretold) {
-		p.foretold = append(p.foretold, foretold{})
+// sendForecast sends a model's forecast to its Rankers if it has changed.
+func (p *Partition) sendForecast(now Time, m *model, at int32) {
+	for int(at) >= len(p.lastForecasts) {
+		p.lastForecasts = append(p.lastForecasts, lastForecast{})
 	}
 
 	// When a timer checks a queue that has not grown, nothing is new: the expected burst did not arrive.
-	t := &p.foretold[at]
+	t := &p.lastForecasts[at]
 	due, _ := m.due(now, &m.execution, p.burst())
 	if apart := max(due, t.due) - min(due, t.due); t.sent && apart < Time(forecastStep) {
 		return
@@ -59,19 +59,20 @@ func (p *Partition) foretell(now Time, m *model, at int32) {
 
 	t.due, t.sent = due, true
 	if m.family == nil {
-		p.foretellTo(now, m, m.sub, &m.execution)
+		p.sendForecastTo(now, m, m.sub, &m.execution)
 		return
 	}
 
 	// A home without GPUs has no time for spare work.
 	for k := range m.family.homes {
-		if h := &m.family.homes[k]; h.staffed {
-			p.foretellTo(now, m, h.sub, &h.intention().execution)
+		if h := &m.family.homes[k]; h.hasGPUs {
+			p.sendForecastTo(now, m, h.sub, &h.intention().execution)
 		}
 	}
 }
 
-func (p *Partition) foretellTo(now Time, m *model, sub uint32, x *execution) {
+// sendForecastTo sends the forecast for one sub-cluster, where x is how the model executes.
+func (p *Partition) sendForecastTo(now Time, m *model, sub uint32, x *execution) {
 	p.forecastSeq++
 	two := min(2, int(x.max))
 	wide := p.burst()

@@ -6,7 +6,7 @@ import "fmt"
 const (
 	absent  uint8 = iota
 	idle          // in the idle set: free soon
-	busy          // on the agenda until freeAt
+	busy          // on the set of busy GPUs until freeAt
 	granted       // a partition decides how to use it
 	stalled       // completions are missing; it gets no batch until one arrives
 )
@@ -14,8 +14,8 @@ const (
 // gpu is one cache line: cores take turns with a Ranker.
 type gpu struct {
 	freeAt     Time
-	at         Time  // freeAt as in the agenda
-	next, prev int32 // in the agenda's slot: GPU+1, 0: none
+	at         Time  // freeAt as in the set of busy GPUs
+	next, prev int32 // in the busy set's slot: GPU+1, 0: none
 	slot       int32 // +1; 0: in none
 	epoch      uint32
 	state      uint8
@@ -43,7 +43,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the agenda may still have it
+	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the set of busy GPUs may still have it
 	r.SetSpareOwner(id, 0)
 	r.idle.set(uint32(id))
 	r.moved = true
@@ -58,11 +58,11 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 		return
 	}
 
-	// The agenda keeps its link and drops GPUs that are not busy when they come first.
+	// The set of busy GPUs keeps its link and drops GPUs that are not busy when they come first.
 	r.idle.clear(uint32(id))
 	r.moved = true
 	r.gpus[id].state = absent
-	r.release(&r.gpus[id])
+	r.releaseHold(&r.gpus[id])
 	if r.gpus[id].spare {
 		r.forgetStep(id, &r.gpus[id], 0)
 	}
@@ -82,7 +82,7 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 		r.held++
 	}
 
-	// place applies the hold, now or when the GPU's grant is answered.
+	// placeGPU applies the hold, now or when the GPU's grant is answered.
 	r.holds[id] = until
 
 	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with a batch, its
@@ -93,34 +93,34 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 
 	// A partition answers for a granted GPU: Free places it, with the hold.
 	if g.state != granted {
-		r.place(now, id, g)
+		r.placeGPU(now, id, g)
 	}
 }
 
-// release ends a hold.
-func (r *Ranker) release(g *gpu) {
+// releaseHold ends a hold.
+func (r *Ranker) releaseHold(g *gpu) {
 	if g.held {
 		g.held = false
 		r.held--
 	}
 }
 
-// collect moves the GPUs that are free soon to the idle set.
-func (r *Ranker) collect(now Time) {
+// collectFree moves the GPUs that are free soon to the idle set.
+func (r *Ranker) collectFree(now Time) {
 	for {
-		id, ok := r.busy.advance(r.gpus, r.soon(now))
+		id, ok := r.busy.advance(r.gpus, r.earliestStart(now))
 		if !ok {
 			return
 		}
 		if r.gpus[id].spare {
 			r.endWait(id, &r.gpus[id])
 		}
-		r.place(now, id, &r.gpus[id])
+		r.placeGPU(now, id, &r.gpus[id])
 	}
 }
 
-// stall withholds work from a GPU until a completion arrives.
-func (r *Ranker) stall(id GPUID) {
+// stallGPU withholds work from a GPU until a completion arrives.
+func (r *Ranker) stallGPU(id GPUID) {
 	r.gpus[id].state = stalled
 	r.moved = true
 	r.stats.Stalled++
@@ -129,7 +129,7 @@ func (r *Ranker) stall(id GPUID) {
 // pickGPU takes the idle GPU with the lowest number, so that load gathers on few; with none idle, the first that is
 // free within lead.
 func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
-	// With an idle GPU the agenda is not needed.
+	// With an idle GPU the set of busy GPUs is not needed.
 	if r.idle.n > 0 {
 		return GPUID(r.idle.first()), true
 	}
@@ -144,13 +144,13 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 		if r.gpus[id].ahead < aheadMax {
 			return id, true
 		}
-		r.stall(id)
+		r.stallGPU(id)
 	}
 	return 0, false
 }
 
-// place moves a GPU to the set of its state after freeAt or its orders changed.
-func (r *Ranker) place(now Time, id GPUID, g *gpu) {
+// placeGPU moves a GPU to the set of its state after freeAt or its orders changed.
+func (r *Ranker) placeGPU(now Time, id GPUID, g *gpu) {
 	r.idle.clear(uint32(id))
 	r.moved = true
 	if g.spare {
@@ -161,14 +161,14 @@ func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	if g.held {
 		g.freeAt = max(g.freeAt, r.holds[id])
 		if now >= r.holds[id] {
-			r.release(g)
+			r.releaseHold(g)
 		}
 	}
 
-	soon := g.freeAt <= r.soon(now)
+	soon := g.freeAt <= r.earliestStart(now)
 	switch {
 	case soon && g.ahead >= aheadMax:
-		r.stall(id)
+		r.stallGPU(id)
 	case soon:
 		g.state = idle
 		r.idle.set(uint32(id))

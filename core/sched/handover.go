@@ -27,7 +27,7 @@ func (p *Partition) Learn(now Time, id ModelID, l Learned) {
 	m.rate.perNS, m.rate.since, m.rate.at = l.Rate/1e9, now.Add(-rateSpan), now
 	m.q.since = m.q.head
 	m.rate.derive(m)
-	p.weigh(m, at)
+	p.countMember(m, at)
 	m.margin = l.Margin
-	m.hurry(0, 0) // as far as this profile allows
+	m.adjustMargin(0, 0) // as far as this profile allows
 }

@@ -19,7 +19,7 @@ func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 
 	// Any request may change the best place for the batch: check each one until the service has a place.
 	s.stale = true
-	m.state, m.q.calm = waiting, 0
+	m.state, m.q.quiet = waiting, 0
 	m.timer = m.q.first() - Time(m.soonest) + 1
 	p.timers.arm(at, m.timer)
 }
@@ -38,7 +38,7 @@ func (p *Partition) offerPlaces(now Time, m *model) {
 	}
 }
 
-// formPlaced is form for a service with several homes.
+// formPlaced is formPlain for a service with several homes.
 func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 	p.places.stale = true
 	p.places.noteLoad(&g)
@@ -50,7 +50,7 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 	}
 
 	// The queue may have changed since the place was found.
-	m.sample()
+	m.sampleBudget()
 	from := h.from
 	if from >= m.q.len() {
 		from = 0
@@ -70,7 +70,7 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 
 	m.family.countServed(h, b)
 	m.family.movePlaces(from, b)
-	p.emit(now, m, &r.execution, g, from, b, 0)
+	p.emitBatch(now, m, &r.execution, g, from, b, 0)
 	return true
 }
 
@@ -79,7 +79,7 @@ func (p *Partition) expirePlaced(now Time, m *model) {
 	n := m.q.len()
 
 	// Places count from the head, which moves on.
-	p.expire(now.Add(m.soonest), m)
+	p.dropExpired(now.Add(m.soonest), m)
 	m.family.movePlaces(0, n-m.q.len())
 }
 
@@ -131,5 +131,5 @@ func (p *Partition) reconsiderHomes(now Time, m *model, at int32, subCluster uin
 
 	// The GPUs may have changed which home is the main one.
 	m.rate.derive(m)
-	p.settle(now, m, at)
+	p.settleCandidate(now, m, at)
 }

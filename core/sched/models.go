@@ -24,8 +24,8 @@ func (p *Partition) ChangeModel(now Time, id ModelID, m Model) error {
 	return p.ChangeService(now, id, m.service())
 }
 
-// relearn fits the learned values to another profile and SLO, and to a given rate; 0: estimated.
-func (m *model) relearn(now Time, perSecond float64) {
+// refitLearned fits the learned values to another profile and SLO, and to a given rate; 0: estimated.
+func (m *model) refitLearned(now Time, perSecond float64) {
 	m.budget = max(m.soonest, min(m.budget, m.slo))
 
 	// The SLO bounds debt and margin, so a new SLO bounds them anew.
@@ -36,25 +36,25 @@ func (m *model) relearn(now Time, perSecond float64) {
 	} else {
 		m.rate.derive(m)
 	}
-	m.hurry(0, 0)
+	m.adjustMargin(0, 0)
 }
 
-// truncate ends the requests above a model's queue limit.
-func (p *Partition) truncate(m *model) {
+// dropAboveLimit drops the requests above a model's queue limit.
+func (p *Partition) dropAboveLimit(m *model) {
 	keep, why := int(m.queueMax), vocabulary.QueueFull
-	if p.deserted(m) {
+	if p.hasNoGPUs(m) {
 		keep, why = 0, vocabulary.NoBackend
 	}
 	for m.q.len() > keep {
 		// Drop the latest deadlines: they would be served last.
 		last := m.q.len() - 1
 		p.drop(m.q.at(last), why)
-		m.q.remove(last, &m.ranks)
+		m.q.remove(last, &m.priorities)
 	}
 }
 
-// leave withdraws a model's candidate from a Ranker for good.
-func (p *Partition) leave(m *model, sub uint32) {
+// sendGone tells a Ranker that a model's candidate is gone for good.
+func (p *Partition) sendGone(m *model, sub uint32) {
 	if p.forecasting {
 		p.forecastSeq++
 		p.out.Forecasts = append(p.out.Forecasts, Forecast{Model: m.id, SubCluster: sub, Seq: p.forecastSeq, Gone: true})
@@ -139,14 +139,14 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	for i := range m.q.len() {
 		p.drop(m.q.at(i), vocabulary.UnknownModel)
 	}
-	m.q.pop(m.q.len(), &m.ranks)
+	m.q.pop(m.q.len(), &m.priorities)
 
 	// Notify Rankers before the homes are forgotten.
 	for _, sub := range m.homesNow(nil) {
-		p.leave(m, sub)
+		p.sendGone(m, sub)
 	}
 	p.timers.off(at)
-	p.unweigh(at)
+	p.uncountMember(at)
 	p.forgetTables(m)
 	m.live = false
 

@@ -26,7 +26,7 @@ func (r *Ranker) Free(now Time, f Free) {
 
 	if f.Batch == 0 {
 		r.stats.Unused++
-		r.place(now, f.GPU, g)
+		r.placeGPU(now, f.GPU, g)
 		return
 	}
 
@@ -40,7 +40,7 @@ func (r *Ranker) Free(now Time, f Free) {
 	}
 	g.freeAt = max(g.freeAt, f.Start).Add(exec) // a completion may have moved it since the grant
 	r.spent += exec
-	r.place(now, f.GPU, g)
+	r.placeGPU(now, f.GPU, g)
 }
 
 // Complete reports that a batch has finished, and with it those sent to the GPU before. The GPU is free at freeAt,
@@ -98,7 +98,7 @@ func (r *Ranker) replanGPU(now Time, id GPUID, g *gpu, freeAt Time) {
 
 	// A granted GPU waits for the partition's answer, and Free places it.
 	if g.state != granted {
-		r.place(now, id, g)
+		r.placeGPU(now, id, g)
 	}
 }
 

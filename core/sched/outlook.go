@@ -45,8 +45,8 @@ func (o *Outlook) addFree(free Time) {
 }
 
 // soonest enters the busy GPUs that become free first.
-func (a *agenda) soonest(gpus []gpu, o *Outlook) {
-	start := int32(a.cur & agendaMask)
+func (a *busyGPUs) soonest(gpus []gpu, o *Outlook) {
+	start := int32(a.cur & busyMask)
 	for k := int32(0); k <= int32(len(a.word)); k++ {
 		w := (start>>6 + k) & int32(len(a.word)-1)
 		for set := a.word[w]; set != 0; set &= set - 1 {

@@ -5,27 +5,29 @@ import (
 	"math/bits"
 )
 
-// Pace tells what waiting for a model's next request is worth, by the time since its last one: the
-// hazard of its gaps, constant within an octave of the gap, times what a request more in a batch saves
-// (see worth). What is kept is the sum over the gap up to the end of each octave, and of the last one,
-// which has no end, the hazard per nanosecond. For Poisson arrivals the sum is λ times the gap; after a
-// burst it hardly grows; and of regular arrivals most lies at their period. POD, so that a Candidate
-// carries it.
+// Pace says how much waiting for a model's next request is worth, as a function of the time since its last one. This is
+// the hazard of the gaps between requests, taken as constant within an octave of the gap, times the saving of one more
+// request in a batch (see worth).
+//
+// Pace[j] is the integral from 0 to the end of octave j. The last octave has no end; its entry is the hazard per
+// nanosecond. For Poisson arrivals the integral is λ times the gap. After a burst it hardly grows, and for regular
+// arrivals it grows most at their period. Pace contains no pointers, so a Candidate carries it by value.
 type Pace [paceOctaves]float32
 
 const (
 	paceOctaves = 12
 	paceShift   = 17      // the first octave ends at 131 µs, the last begins at 134 ms
-	gapsMax     = 1 << 13 // counted gaps are halved beyond this, so that old ones fade
-	gapsLeast   = 16      // fewer tell nothing of bursts
-	gapsPrior   = 2       // how many gaps the rate alone counts for in each octave
+	gapsMax     = 1 << 13 // above this the counts are halved, so that old gaps fade
+	gapsLeast   = 16      // fewer gaps say nothing about bursts
+	gapsPrior   = 2       // the weight, in gaps per octave, of the rate alone
 )
 
+// octave returns the octave of a gap.
 func octave(gap Duration) int {
 	return min(paceOctaves-1, bits.Len64(uint64(gap)>>paceShift))
 }
 
-// bounds returns where an octave begins and how wide it is.
+// bounds returns the start and the width of an octave, in ns.
 func bounds(j int) (from, width float64) {
 	if j == 0 {
 		return 0, 1 << paceShift
@@ -34,7 +36,7 @@ func bounds(j int) (from, width float64) {
 	return from, from
 }
 
-// sum returns the worth of waiting from a request's arrival until a gap has passed.
+// sum returns the worth of waiting from a request's arrival until the end of a gap.
 func (p *Pace) sum(gap Duration) float64 {
 	j := octave(max(0, gap))
 	from, width := bounds(j)
@@ -43,14 +45,14 @@ func (p *Pace) sum(gap Duration) float64 {
 		return float64(p[0]) * rest / width
 	}
 
-	// The last octave has no end: its hazard itself is kept.
+	// The entry of the last octave is its hazard.
 	if j == paceOctaves-1 {
 		return float64(p[j-1]) + float64(p[j])*rest
 	}
 	return float64(p[j-1]) + float64(p[j]-p[j-1])*rest/width
 }
 
-// gap returns after which gap the sum is reached.
+// gap is the inverse of sum.
 func (p *Pace) gap(sum float64) Duration {
 	before := 0.0
 	for j := range paceOctaves - 1 {
@@ -64,8 +66,8 @@ func (p *Pace) gap(sum float64) Duration {
 	return Duration(min(1<<62, from+(sum-before)/max(1e-18, float64(p[paceOctaves-1]))))
 }
 
-// growth returns the share by which a batch of n is expected to grow between now and execAt, as far
-// as growing is worth it.
+// growth returns the share by which a batch of n is expected to grow between now and execAt, weighted by what that
+// growth is worth. last is the latest arrival.
 func (p *Pace) growth(now, last, execAt Time, n int) float64 {
 	if execAt <= now {
 		return 0
@@ -73,9 +75,9 @@ func (p *Pace) growth(now, last, execAt Time, n int) float64 {
 	return (p.sum(execAt.Sub(last)) - p.sum(now.Sub(last))) / float64(max(1, n))
 }
 
-// early returns when the growth to be expected until execAt is down to limit.
+// early returns the time at which the growth expected until execAt falls to limit.
 func (p *Pace) early(last, execAt Time, n int, limit float64) Time {
-	// The sum grows with time, so that the moment is found by reading it backwards.
+	// The sum grows with time, so its inverse gives the time.
 	left := p.sum(execAt.Sub(last)) - limit*float64(max(1, n))
 	if left <= 0 {
 		return last
@@ -83,11 +85,12 @@ func (p *Pace) early(last, execAt Time, n int, limit float64) Time {
 	return min(execAt, last.Add(p.gap(left)))
 }
 
-// worth weighs growth by what it saves when GPU time lacks: requests that come too late for a batch
-// of t pay for a share of another's ℓ(0), so growth counts by the share of ℓ(t) that is not the
-// requests' own; and it counts against the scatter of a batch's size, 1/√t. Below, large batches
-// keep the busy fraction true to the load, and growth counts as it is. A model that gains next to
-// nothing by batching may as well run at once, whatever the load.
+// worth returns the weight of growth for batches of about t requests.
+//
+// When GPU time is short, a request that misses its batch costs a share of another batch's ℓ(0). Growth then counts by
+// the share of ℓ(t) that does not depend on the number of requests, relative to 1/√t, the random variation of a batch's
+// size. When GPU time is plentiful, the weight is 1: large batches keep the busy fraction proportional to the load. A
+// model that gains next to nothing from batching runs at once at any load.
 func (m *model) worth(t int) float64 {
 	share := 1 - float64(m.exec[t+1]-m.exec[t])*float64(t)/float64(m.exec[t])
 	if m.single = share < worthMin; m.single {
@@ -96,30 +99,32 @@ func (m *model) worth(t int) float64 {
 	return 1 + (share*math.Sqrt(float64(t))-1)*scarcity(m.load)
 }
 
+// worthMin is the share of ℓ(t) that batching must be able to save for a model to wait.
 const worthMin = 0.02
 
-// scarcity says how much GPU time is what lacks at a load u: 0 to 1.
+// scarcity returns how scarce GPU time is at a load u, from 0 to 1.
 func scarcity(u float64) float64 { return max(0, min((u-scarce)/(full-scarce), 1)) }
 
+// GPU time gets scarce from the load scarce on, and is all in use at full.
 const (
 	scarce = 0.90
 	full   = 0.95
 )
 
-// gaps counts a model's gaps between requests by octave: every fourth one, which tells as much.
+// gaps counts every fourth gap between a model's requests, by octave.
 type gaps [paceOctaves]uint32
 
-// arrive notes a request that arrives now.
+// arrive records that a request arrives now.
 func (m *model) arrive(now Time) {
-	// Every fourth gap tells as much and costs a quarter.
+	// Every fourth gap is enough, and costs a quarter.
 	if m.q.came()&3 == 0 {
 		m.gaps[octave(now.Sub(m.last))]++
 	}
 	m.last = now
 }
 
-// burstiness returns which share of the gaps is shorter than the first octave, beyond that of Poisson arrivals: 0 for
-// these, nearly 1 where most requests come in bursts.
+// burstiness returns the share of gaps within the first octave in excess of that of Poisson arrivals: 0 for Poisson
+// arrivals, nearly 1 if most requests arrive in bursts.
 func (g *gaps) burstiness(perNS float64) float64 {
 	all := 0.0
 	for _, n := range g {
@@ -129,8 +134,8 @@ func (g *gaps) burstiness(perNS float64) float64 {
 	return max(0, float64(g[0])/max(gapsLeast, all)-(1-math.Exp(-perNS*width)))
 }
 
-// pace derives the hazards, gaps that ended in an octave over the time spent in it, times worth. Of
-// a model without an estimated rate the next request is expected at once: it defers.
+// pace computes the Pace. The hazard of an octave is the number of gaps that ended in it over the time spent in it,
+// times worth. Without an estimated rate the next request is expected at once, so the model defers.
 func (g *gaps) pace(perNS, worth float64) (p Pace) {
 	longer := 0.0
 	for j := paceOctaves - 1; j >= 0; j-- {
@@ -143,7 +148,7 @@ func (g *gaps) pace(perNS, worth float64) (p Pace) {
 		}
 
 		if j == paceOctaves-1 {
-			width = 1 // of the last octave the hazard itself is kept
+			width = 1 // the entry of the last octave is its hazard
 		}
 		p[j] = float32(hazard * width)
 		longer += n
@@ -153,7 +158,7 @@ func (g *gaps) pace(perNS, worth float64) (p Pace) {
 		p[j] += p[j-1]
 	}
 
-	// Old gaps count half, so that the pace follows what changes.
+	// Halve the counts, so that the pace follows changes.
 	if longer > gapsMax {
 		for j := range g {
 			g[j] /= 2

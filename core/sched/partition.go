@@ -62,18 +62,18 @@ type model struct {
 	single   bool // it gains next to nothing from batching
 	crowded  bool // too many models share its GPUs for waiting: see crowd
 
-	pace    Pace
-	rate    rate
-	id      ModelID
-	seq     uint64   // of the latest candidate
-	debt    Duration // decreases with drops and increases with served requests; see owe
-	grantAt Time     // the latest batch
-	slo     Duration
-	load    float64  // u as of the latest grant
-	budget  Duration // usual budget of requests on arrival, at most slo
-	margin  Duration // how long before its frontrun a candidate is ripe; see hurry
-	ranks   ranks
-	family  *family // nil: one variant in one sub-cluster, described by execution
+	pace       Pace
+	rate       rate
+	id         ModelID
+	seq        uint64   // of the latest candidate
+	debt       Duration // decreases with drops and increases with served requests; see addDebt
+	grantAt    Time     // the latest batch
+	slo        Duration
+	load       float64  // u as of the latest grant
+	budget     Duration // usual budget of requests on arrival, at most slo
+	margin     Duration // how long before its frontrun a candidate is ripe; see adjustMargin
+	priorities priorities
+	family     *family // nil: one variant in one sub-cluster, described by execution
 }
 
 // execution describes how batches of one variant execute on the GPUs of one sub-cluster. A model's own execution is
@@ -119,12 +119,12 @@ type Partition struct {
 	avoiding map[ModelID]avoidance // see avoids
 	aside    []Request             // see setAside
 
-	forecasting bool // Rankers have spare work
-	foretold    []foretold
-	crowds      []crowd  // by sub-cluster
-	members     []member // by place in models
-	places      *places  // nil: no service has several homes
-	forecastSeq uint64
+	forecasting   bool // Rankers have spare work
+	lastForecasts []lastForecast
+	crowds        []crowd  // by sub-cluster
+	members       []member // by place in models
+	places        *places  // nil: no service has several homes
+	forecastSeq   uint64
 }
 
 // NewPartition returns a Partition without models. Until SetGPUs reports GPUs, requests are refused with NoBackend.
@@ -157,21 +157,21 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 		case m.family != nil && (before == 0) != (n <= 0):
 			p.reconsiderHomes(now, m, int32(i), subCluster)
 		case n <= 0 && m.sub == subCluster:
-			m.q.calm = 0 // the next request is checked
+			m.q.quiet = 0 // the next request is checked
 		}
 	}
 }
 
-// deserted reports whether no GPU serves the model.
-func (p *Partition) deserted(m *model) bool {
+// hasNoGPUs reports whether no GPU serves the model.
+func (p *Partition) hasNoGPUs(m *model) bool {
 	if m.family != nil {
-		return !m.family.staffed
+		return !m.family.hasGPUs
 	}
-	return !p.staffed(m.sub)
+	return !p.hasGPUs(m.sub)
 }
 
-// staffed reports whether a sub-cluster has GPUs.
-func (p *Partition) staffed(sub uint32) bool { return int(sub) < len(p.gpus) && p.gpus[sub] > 0 }
+// hasGPUs reports whether a sub-cluster has GPUs.
+func (p *Partition) hasGPUs(sub uint32) bool { return int(sub) < len(p.gpus) && p.gpus[sub] > 0 }
 
 // SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
 func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
@@ -184,7 +184,7 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 			// Earlier offers were computed with the former delays.
 			if m.state != none {
 				m.state = none
-				p.refresh(now, m, int32(i))
+				p.refreshCandidate(now, m, int32(i))
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func (p *Partition) Grant(now Time, g Grant) {
 
 	// Update the rate first: target and variant follow from it, and the batch from these.
 	if m.rate.update(now, m) {
-		p.weigh(m, at)
+		p.countMember(m, at)
 	}
 	m.load = g.Load
 	if p.avoids(now, m) {
@@ -231,14 +231,14 @@ func (p *Partition) Grant(now Time, g Grant) {
 	// The grant consumed the candidate: offer the rest anew.
 	m.state = none
 	p.expectAgain(at)
-	p.settle(now, m, at)
+	p.settleCandidate(now, m, at)
 }
 
 // formBatch forms a batch for the granted service by its kind: plain, with variants, or with several homes.
 func (p *Partition) formBatch(now Time, m *model, h *home, g Grant) bool {
 	switch {
 	case h == nil:
-		return p.form(now, m, g)
+		return p.formPlain(now, m, g)
 	case len(m.family.homes) == 1:
 		return p.formVariant(now, m, h, g)
 	}
@@ -255,16 +255,16 @@ func (p *Partition) Advance(now Time) {
 		m := &p.models[at]
 		switch m.state {
 		case none:
-			p.decay(now, m, at)
+			p.decayRate(now, m, at)
 		case waiting:
 			m.timer = Never
 			if m.family != nil && m.q.first() < now.Add(m.soonest) {
-				p.settle(now, m, at) // no home was asked for a GPU in time
+				p.settleCandidate(now, m, at) // no home was asked for a GPU in time
 				continue
 			}
-			p.refresh(now, m, at)
+			p.refreshCandidate(now, m, at)
 		case ripe:
-			p.settle(now, m, at)
+			p.settleCandidate(now, m, at)
 		}
 	}
 	if p.places != nil {

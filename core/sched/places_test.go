@@ -20,7 +20,7 @@ func TestOutlookTellsTheNextFreeGPUs(t *testing.T) {
 			}
 		}
 
-		// Most GPUs get a batch of their own length, up to the agenda's horizon and beyond.
+		// Most GPUs get a batch of their own length, up to the busy set's horizon and beyond.
 		var want []Time
 		for g := range gpus {
 			if g%5 == 0 {

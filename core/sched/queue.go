@@ -13,7 +13,7 @@ type queue struct {
 	// since makes head + n − since the number of requests that came since it was last set, including those removed or
 	// refused.
 	since uint32
-	calm  int32 // while fewer requests are queued, another one at the end changes nothing else
+	quiet int32 // while fewer requests are queued, another one at the end changes nothing else
 }
 
 func (q *queue) len() int { return int(q.n) }
@@ -31,13 +31,13 @@ func (q *queue) came() uint32 { return q.head + uint32(q.n) - q.since }
 // full reports whether room must be made before the next request.
 func (q *queue) full() bool { return int(q.head)+int(q.n) == len(q.buf) }
 
-// open makes room for a request and returns its place; Deadline is set, the caller writes the rest. The queue must
+// insert adds a request and returns it with its place; Deadline is set, the caller writes the rest. The queue must
 // not be full.
-func (q *queue) open(deadline Time) (r *Request, place int) {
+func (q *queue) insert(deadline Time) (r *Request, place int) {
 	i := int(q.n)
 	q.n++
 	if i > 0 && q.last > deadline {
-		i = q.squeeze(i, deadline)
+		i = q.insertBefore(i, deadline)
 	} else {
 		q.last = deadline
 	}
@@ -46,8 +46,8 @@ func (q *queue) open(deadline Time) (r *Request, place int) {
 	return r, i
 }
 
-// squeeze makes room among the first n requests, before those with later deadlines.
-func (q *queue) squeeze(n int, deadline Time) int {
+// insertBefore makes room among the first n requests, before those with later deadlines.
+func (q *queue) insertBefore(n int, deadline Time) int {
 	p := sort.Search(n, func(k int) bool { return q.at(k).Deadline > deadline })
 	if p < n/2 && q.head > 0 {
 		// Move the fewer requests: the space in front of the head is free.
@@ -66,8 +66,8 @@ func (q *queue) shift(i, k, by int) {
 	copy(q.buf[from+by:], q.buf[from:from+k])
 }
 
-// room makes room for a request after the last.
-func (q *queue) room(mem *memory) {
+// makeRoom makes room for a request after the last.
+func (q *queue) makeRoom(mem *memory) {
 	// Half of the memory is free in front: moving costs less than a larger piece.
 	if q.head > 0 && 2*int(q.n) <= len(q.buf) {
 		q.move(q.buf)
@@ -98,7 +98,7 @@ func (q *queue) shrink(mem *memory) {
 const pieceKept = 1024
 
 // pop removes the first k requests.
-func (q *queue) pop(k int, r *ranks) {
+func (q *queue) pop(k int, r *priorities) {
 	r.swept -= int32(k)
 
 	// Without priorities no request needs to be read.
@@ -113,7 +113,7 @@ func (q *queue) pop(k int, r *ranks) {
 }
 
 // takeFrom appends b requests, from place i on, to out and removes them; those before stay.
-func (q *queue) takeFrom(i, b int, out []Request, r *ranks) []Request {
+func (q *queue) takeFrom(i, b int, out []Request, r *priorities) []Request {
 	for k := i; k < i+b; k++ {
 		out = append(out, *q.at(k))
 		r.sub(q.at(k).Priority)
@@ -136,7 +136,7 @@ func (q *queue) end() {
 }
 
 // remove removes request i.
-func (q *queue) remove(i int, r *ranks) {
+func (q *queue) remove(i int, r *priorities) {
 	r.sub(q.at(i).Priority)
 	r.swept-- // a sweep checks one request twice rather than skip one
 	if n := int(q.n); i >= n/2 {
@@ -157,7 +157,7 @@ func (q *queue) cut(k int) {
 }
 
 // filter removes the requests from place from up to place to for which gone returns true, and returns their number.
-func (q *queue) filter(from, to int, r *ranks, gone func(*Request) bool) (removed int) {
+func (q *queue) filter(from, to int, r *priorities, gone func(*Request) bool) (removed int) {
 	kept := from
 	for i := from; i < to; i++ {
 		x := q.at(i)

@@ -25,9 +25,9 @@ func TestQueueAgainstASlice(t *testing.T) {
 				came++
 				r := Request{ID: RequestID(came), Deadline: Time(rng.IntN(1 + rng.IntN(100)))}
 				if m.q.full() {
-					m.q.room(&mem)
+					m.q.makeRoom(&mem)
 				}
-				e, place := m.q.open(r.Deadline)
+				e, place := m.q.insert(r.Deadline)
 				*e = r
 				i := 0
 				for i < len(want) && want[i].Deadline <= r.Deadline {
@@ -38,11 +38,11 @@ func TestQueueAgainstASlice(t *testing.T) {
 				}
 			case k < 8 && len(want) > 0:
 				i := rng.IntN(len(want))
-				m.q.remove(i, &m.ranks)
+				m.q.remove(i, &m.priorities)
 				want = slices.Delete(want, i, i+1)
 			case k == 8 && len(want) > 0:
 				n := 1 + rng.IntN(min(len(want), 8))
-				m.q.pop(n, &m.ranks)
+				m.q.pop(n, &m.priorities)
 				want = want[n:]
 			case len(want) > 0:
 				n := rng.IntN(len(want))
@@ -93,13 +93,13 @@ func BenchmarkShortBudgets(b *testing.B) {
 		now := Time(i) * 10_000
 		for k := range 2 {
 			if m.q.full() {
-				m.q.room(&mem)
+				m.q.makeRoom(&mem)
 			}
-			e, _ := m.q.open(now + Time(100*ms)/Time(k+1))
+			e, _ := m.q.insert(now + Time(100*ms)/Time(k+1))
 			e.ID = RequestID(i)
 		}
 		if n := m.q.len() - 10_000; n > 0 {
-			m.q.pop(n, &m.ranks)
+			m.q.pop(n, &m.priorities)
 		}
 	}
 }

@@ -1,11 +1,10 @@
 package sched
 
-// rate estimates a model's arrival rate λ online, and from it the target batch and the demand.
-// The estimate is an exponential average with time constant rateSpan, and the plain average until
-// that much time has passed.
+// rate estimates a model's arrival rate λ online; the target batch and the demand follow from it. The estimate is an
+// exponential average with time constant rateSpan, and the plain average until that much time has passed.
 type rate struct {
-	since  Time // when the estimate began
-	at     Time // the latest update
+	since  Time // start of the estimate
+	at     Time // latest update
 	perNS  float64
 	fixed  bool  // the rate was given
 	demand int64 // λ·ℓ(T)/T in millionths of a GPU
@@ -14,7 +13,7 @@ type rate struct {
 const (
 	rateSpan   Duration = 2_000_000_000
 	rateStep   Duration = 50_000_000    // the shortest time between updates
-	decayAfter Duration = 1_000_000_000 // how often a model without requests is looked at
+	decayAfter Duration = 1_000_000_000 // the interval of checks of a model without requests
 )
 
 func (r *rate) start(now Time, m *model, perSecond float64) {
@@ -22,14 +21,14 @@ func (r *rate) start(now Time, m *model, perSecond float64) {
 	r.derive(m)
 }
 
-// update folds the arrivals since the last one in, when rateStep has passed, and returns whether it has.
+// update adds the arrivals since the last update if rateStep has passed, and returns whether it has.
 func (r *rate) update(now Time, m *model) bool {
 	dt := now.Sub(r.at)
 	if dt < rateStep {
 		return false
 	}
 	if !r.fixed {
-		// Until rateSpan has passed the plain average weighs more than the exponential one.
+		// Until rateSpan has passed, the plain average has the larger weight.
 		w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
 		r.perNS += w * (float64(m.q.came())/float64(dt) - r.perNS)
 	}
@@ -41,11 +40,10 @@ func (r *rate) update(now Time, m *model) bool {
 	return true
 }
 
-// derive brings up to date what follows from the rate. Of a family that is also which variant it intends
-// to use.
+// derive updates what follows from the rate: target batch, demand and pace; for a family also the intended variant.
 func (r *rate) derive(m *model) {
 	if m.family != nil {
-		m.family.choose(m)
+		m.family.chooseHomes(m)
 	} else {
 		m.target = m.targetAt(r.perNS, m.budget)
 	}
@@ -54,15 +52,15 @@ func (r *rate) derive(m *model) {
 	m.pace = m.gaps.pace(r.perNS, m.worth(m.target))
 }
 
-// sample follows the budgets that requests arrive with. They are shorter than the SLO by whatever
-// margins lie on the way, and a target that only the whole SLO reaches is never met. The latest
-// arrival is taken to be the last in the queue, which must not be empty.
-func (m *model) sample() {
+// sampleBudget updates the usual budget of requests on arrival. It is shorter than the SLO by the time spent on the way,
+// and a target batch that needs the whole SLO would never be reached. The last request of the queue, which must not be
+// empty, counts as the latest arrival.
+func (m *model) sampleBudget() {
 	left := min(m.q.last.Sub(m.last), m.slo)
 	m.budget = max(m.soonest, m.budget+(left-m.budget)/budgetShare)
 }
 
-// budgetShare is the part of a sample's difference that budget moves by.
+// budgetShare is the divisor of a sample's difference in the average budget.
 const budgetShare = 8
 
 // targetAt returns T: the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ the usual budget, at least 1.
@@ -71,7 +69,7 @@ func (x *execution) targetAt(perNS float64, budget Duration) int {
 		return 1
 	}
 
-	// The left side grows with b, so that halving finds the largest.
+	// The left side grows with b, so a binary search finds the largest.
 	lo, hi := 1, int(x.max)
 	for lo < hi {
 		b := (lo + hi + 1) / 2

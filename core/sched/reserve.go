@@ -6,7 +6,7 @@ import "math"
 //
 // Batches keep up. A batch that the head's deadline keeps small takes more GPU time for each request, so the requests
 // behind it get staler, and their batches smaller still. So the schedule leaves a head behind that allows no batch
-// which keeps up with the load, as the window of a service with one home does (see pick).
+// which keeps up with the load, as the window of a service with one home does (see pickBatch).
 //
 // GPUs are reserved for the services that the plan gives them to. If a home serves requests that other homes could
 // serve in a fraction of the GPU time, it pushes its own services to homes that suit them as little, until all
@@ -56,7 +56,7 @@ func (p *Partition) keepsUp(m *model, h *home, i, first, b int) bool {
 	case float64(x.exec[1])*float64(x.target) < gainsLittle*float64(x.exec[x.target]):
 		return true
 	}
-	return x.enough(b, pace) || m.q.passable(first, first+1, &m.ranks) == first
+	return x.enough(b, pace) || m.q.passable(first, first+1, &m.priorities) == first
 }
 
 // mayTake reports whether the service may use a place, or must leave it to the services that the plan gives such
@@ -123,7 +123,7 @@ func (p *Partition) headBehind(now Time, m *model, h *home, first int, freeAt Ti
 	next = m.q.len()
 	for _, i := range [...]int{0, h.cheapest} {
 		x := &h.residents[i].execution
-		n := p.fit(now, m, x, first, freeAt)
+		n := p.largestBatch(now, m, x, first, freeAt)
 		possible = possible || n > 0
 		if n >= int(x.max) {
 			next = first + 1

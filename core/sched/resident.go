@@ -59,7 +59,7 @@ func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt 
 	price, most := p.priceOf(h.sub), 0.0
 	for i := range h.residents {
 		r := &h.residents[i]
-		b := p.fit(now, m, &r.execution, first, freeAt)
+		b := p.largestBatch(now, m, &r.execution, first, freeAt)
 		if b == 0 {
 			continue
 		}

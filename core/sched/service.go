@@ -153,10 +153,10 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 
 	// Start the rate last: it chooses variants among those that describe has written.
 	d.rate.start(now, d, s.Rate)
-	p.weigh(d, at)
+	p.countMember(d, at)
 	if p.forecasting {
 		p.expectAgain(at)
-		p.foretell(now, d, at)
+		p.sendForecast(now, d, at)
 	}
 	return nil
 }
@@ -184,15 +184,15 @@ func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 	if !stayed {
 		d.load = 0 // it was the load of GPUs that no longer serve it
 	}
-	d.relearn(now, s.Rate)
-	p.weigh(d, at)
+	d.refitLearned(now, s.Rate)
+	p.countMember(d, at)
 
 	// Cut the queue to its new limit before settle offers the rest.
-	p.truncate(d)
+	p.dropAboveLimit(d)
 	p.expectAgain(at)
-	p.settle(now, d, at)
+	p.settleCandidate(now, d, at)
 	if d.q.len() == 0 && (!stayed || d.family != nil) {
-		p.withdraw(d) // tells new Rankers its demand
+		p.withdrawCandidate(d) // tells new Rankers its demand
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (p *Partition) leaveHomes(m *model, former []uint32) bool {
 	now := m.homesNow(nil)
 	for _, sub := range former {
 		if !slices.Contains(now, sub) {
-			p.leave(m, sub)
+			p.sendGone(m, sub)
 			stayed = false
 		}
 	}

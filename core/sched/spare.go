@@ -320,7 +320,7 @@ func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 		s.steps = append(s.steps, running{})
 	}
 
-	start := max(r.soon(now), g.freeAt)
+	start := max(r.earliestStart(now), g.freeAt)
 	end := start.Add(w.Step)
 	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
 
@@ -352,9 +352,9 @@ func (r *Ranker) watchSteps(now Time) {
 		s.watch[k] = s.watch[len(s.watch)-1]
 		s.watch = s.watch[:len(s.watch)-1]
 
-		// The agenda triggers endWait when the extra time is over.
+		// The set of busy GPUs triggers endWait when the extra time is over.
 		x.late = true
-		g.freeAt = r.soon(now).Add(x.step)
+		g.freeAt = r.earliestStart(now).Add(x.step)
 		r.idle.clear(uint32(id))
 		g.state = busy
 		r.busy.set(r.gpus, id)

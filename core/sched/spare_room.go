@@ -59,7 +59,7 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 	// A GPU that becomes free within a part of the time counts from the next part on.
 	for i := range r.gpus {
 		if g := &r.gpus[i]; g.state == busy {
-			if d := g.freeAt.Sub(r.soon(now)); d < step {
+			if d := g.freeAt.Sub(r.earliestStart(now)); d < step {
 				balance[max(0, d)/width+1]++
 			}
 		}

@@ -50,7 +50,7 @@ func (p *Partition) sweepFor(m *model, w withdrawal) {
 	}
 	s.model = m.id
 	s.wanted[w] = struct{}{}
-	m.ranks.swept = 0
+	m.priorities.swept = 0
 }
 
 // stepSweep checks the next requests of the first sweep.
@@ -68,10 +68,10 @@ func (p *Partition) stepSweep(now Time) {
 	}
 
 	// Batches and cancels may have taken requests from before this position, which moves with them.
-	from := min(max(0, int(m.ranks.swept)), m.q.len())
+	from := min(max(0, int(m.priorities.swept)), m.q.len())
 	to := min(from+searchMax, m.q.len())
 	p.stats.Searched += uint64(to - from)
-	removed := m.q.filter(from, to, &m.ranks, func(r *Request) bool {
+	removed := m.q.filter(from, to, &m.priorities, func(r *Request) bool {
 		_, one := s.wanted[withdrawal{id: r.ID, origin: r.Origin}]
 		_, all := s.wanted[withdrawal{origin: r.Origin, all: true}]
 		if one || all {
@@ -80,12 +80,12 @@ func (p *Partition) stepSweep(now Time) {
 		return one || all
 	})
 
-	m.ranks.swept = int32(to - removed)
+	m.priorities.swept = int32(to - removed)
 	if to == m.q.len()+removed {
 		p.endSweep()
 	}
 	if removed > 0 {
-		p.settle(now, m, at)
+		p.settleCandidate(now, m, at)
 	}
 }
 
@@ -103,6 +103,6 @@ func (p *Partition) endSweep() {
 	if len(s.wanted) == 0 {
 		p.sweeps = p.sweeps[:last]
 	} else if m, _ := p.find(s.model); m != nil {
-		m.ranks.swept = 0
+		m.priorities.swept = 0
 	}
 }

@@ -21,7 +21,7 @@ func (p *Partition) growAlone(now Time, m *model, at int32) bool {
 		}
 	}
 	m.state, m.timer = waiting, until
-	p.calm(m, int32(f.small))
+	p.setQuiet(m, int32(f.small))
 	p.timers.arm(at, until)
 	return true
 }
@@ -49,5 +49,5 @@ func (p *Partition) growUnseen(now Time, m *model, all bool) {
 		}
 		f.lookAt = min(f.lookAt, ahead)
 	}
-	p.calm(m, int32(grown))
+	p.setQuiet(m, int32(grown))
 }

@@ -52,9 +52,9 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 // freeAt, with the number of requests and the value of an answer; nil: none has more value than known.
 func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time, known float64) (best *resident, size int, most float64) {
 	most = known
-	price, hurry := p.priceOf(h.sub), 0.0
+	price, perSecond := p.priceOf(h.sub), 0.0
 	if price <= 2*leastPrice {
-		hurry = execPrice
+		perSecond = execPrice
 	}
 
 	// The slowest are mostly the most accurate. No answer is worth more than its accuracy, so most of the others need
@@ -64,7 +64,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 		if r.accuracy < most || best == nil && r.accuracy <= known {
 			continue
 		}
-		b := p.fit(now, m, &r.execution, first, freeAt)
+		b := p.largestBatch(now, m, &r.execution, first, freeAt)
 		if b == 0 || !p.keepsUp(m, h, i, first, b) {
 			continue
 		}
@@ -72,7 +72,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 		// Round term by term: processors with a fused multiply-add would otherwise decide differently. Among equals
 		// the quickest wins.
 		worth := r.accuracy - float64(price*float64(float64(r.exec[b])/float64(1e9*float64(b)))) -
-			float64(waitPrice*float64(max(0, freeAt.Sub(now)))+hurry*float64(r.exec[b]))/1e9
+			float64(waitPrice*float64(max(0, freeAt.Sub(now)))+perSecond*float64(r.exec[b]))/1e9
 		if worth > most || best != nil && worth == most {
 			best, size, most = r, b, worth
 		}
@@ -81,7 +81,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 	return best, size, most
 }
 
-// placeRipe returns until when waiting for one more request is free and worthwhile, minus the margin (see hurry): 0
+// placeRipe returns until when waiting for one more request is free and worthwhile, minus the margin (see adjustMargin): 0
 // if the batch is as large as possible, cannot use another request, or is as cheap as planned.
 func (p *Partition) placeRipe(m *model, r *resident, b int) Time {
 	placed := m.family.placed

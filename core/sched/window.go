@@ -2,14 +2,14 @@ package sched
 
 import "sort"
 
-// pick chooses the next batch: b requests after dropping the first skip ones. Dropping only at the head (Symphony
+// pickBatch chooses the next batch: b requests after dropping the first skip ones. Dropping only at the head (Symphony
 // §4.3, Clipper) serves a stale head with a small batch, which leaves the next head staler still. So when the batch
 // that the head allows is less efficient than the load requires, the window slides to the first batch that is
 // efficient enough. If there is none, as in an overload that comes in bursts, it slides to the largest if that pays.
 //
 // x is the execution, load the load to keep up with; requests before place from are ignored.
-func (p *Partition) pick(now Time, m *model, x *execution, from int, freeAt Time, load float64) (first, b int) {
-	b = p.fit(now, m, x, from, freeAt)
+func (p *Partition) pickBatch(now Time, m *model, x *execution, from int, freeAt Time, load float64) (first, b int) {
+	b = p.largestBatch(now, m, x, from, freeAt)
 	if b >= m.q.len()-from || x.enough(b, load) {
 		return from, b
 	}
@@ -21,10 +21,10 @@ func (p *Partition) pick(now Time, m *model, x *execution, from int, freeAt Time
 		if h >= m.q.len()-n {
 			break // the batch has all remaining requests
 		}
-		if passed = m.q.passable(passed, h, &m.ranks); passed < h {
+		if passed = m.q.passable(passed, h, &m.priorities); passed < h {
 			break
 		}
-		if n = p.fit(now, m, x, h, freeAt); x.enough(n, load) {
+		if n = p.largestBatch(now, m, x, h, freeAt); x.enough(n, load) {
 			return h, n
 		}
 		if n > most {
@@ -60,8 +60,8 @@ func (x *execution) enough(b int, load float64) bool {
 	return float64(b)*float64(x.exec[t]) >= min(1, 0.98*load)*float64(t)*float64(x.exec[b])
 }
 
-// fit returns the largest batch starting with request h that meets h's deadline.
-func (p *Partition) fit(now Time, m *model, x *execution, h int, freeAt Time) int {
+// largestBatch returns the largest batch starting with request h that meets h's deadline.
+func (p *Partition) largestBatch(now Time, m *model, x *execution, h int, freeAt Time) int {
 	n := min(m.q.len()-h, int(x.max))
 	d := m.q.at(h).Deadline
 	soon, gpu := d.Sub(now), d.Sub(freeAt)

@@ -2,33 +2,33 @@ package sched
 
 import "math/bits"
 
-// agenda orders busy GPUs by the time when they become free. It has slots of 8 µs, each with a chain sorted by time.
+// busyGPUs orders the busy GPUs by the time when they become free. It has slots of 8 µs, each with a chain sorted by time.
 // The links are in the gpus, in the cache line that callers touch anyway: several cores take turns with a Ranker, and
 // would fetch each node of a heap's path from another core. A GPU that is no longer busy, or busy for longer, stays
 // in its slot until it comes first. A GPU that becomes free beyond the last slot is parked there. Few GPUs become
 // free within the same 8 µs, except those that become free at exactly the same time, as when many get their batches
 // at once. Of these the one entered last comes first, so that no search is needed.
-type agenda struct {
+type busyGPUs struct {
 	least Time  // no busy GPU becomes free earlier
 	cur   int64 // number of the slot of the latest call of advance
 	slot  []int32
-	word  [agendaSlots / 64]uint64 // which slots have a chain
-	sum   [agendaSlots / 64 / 64]uint64
+	word  [busySlots / 64]uint64 // which slots have a chain
+	sum   [busySlots / 64 / 64]uint64
 }
 
 const (
-	agendaSlots = 1 << 13
-	agendaShift = 13 // 8.2 µs a slot, 67 ms in all
-	agendaMask  = agendaSlots - 1
+	busySlots = 1 << 13
+	busyShift = 13 // 8.2 µs a slot, 67 ms in all
+	busyMask  = busySlots - 1
 )
 
 // place returns the number of a time's slot; a past time has the current slot.
-func (a *agenda) place(at Time) int64 {
-	return max(a.cur, min(int64(at)>>agendaShift, a.cur+agendaSlots-1))
+func (a *busyGPUs) place(at Time) int64 {
+	return max(a.cur, min(int64(at)>>busyShift, a.cur+busySlots-1))
 }
 
-// set enters a GPU at its freeAt; it may already be in the agenda.
-func (a *agenda) set(gpus []gpu, id GPUID) {
+// set enters a GPU at its freeAt; it may already be in the set of busy GPUs.
+func (a *busyGPUs) set(gpus []gpu, id GPUID) {
 	g := &gpus[id]
 	a.least = min(a.least, g.freeAt)
 	if g.slot != 0 {
@@ -41,13 +41,13 @@ func (a *agenda) set(gpus []gpu, id GPUID) {
 }
 
 // link puts a GPU into slot n.
-func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, n int64) {
+func (a *busyGPUs) link(gpus []gpu, id GPUID, g *gpu, n int64) {
 	if a.slot == nil {
-		a.slot = make([]int32, agendaSlots)
+		a.slot = make([]int32, busySlots)
 	}
 
 	// A slot's GPUs are sorted by time; the slot points at the first.
-	s := int32(n & agendaMask)
+	s := int32(n & busyMask)
 	prev, next := int32(0), a.slot[s]
 	for next != 0 && gpus[next-1].at < g.freeAt {
 		prev, next = next, gpus[next-1].next
@@ -67,7 +67,7 @@ func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, n int64) {
 	a.sum[s>>12] |= 1 << (s >> 6 & 63)
 }
 
-func (a *agenda) unlink(gpus []gpu, g *gpu) {
+func (a *busyGPUs) unlink(gpus []gpu, g *gpu) {
 	s := g.slot - 1
 	if g.next != 0 {
 		gpus[g.next-1].prev = g.prev
@@ -81,7 +81,7 @@ func (a *agenda) unlink(gpus []gpu, g *gpu) {
 }
 
 // empty records that slot s has no chain.
-func (a *agenda) empty(s int32) {
+func (a *busyGPUs) empty(s int32) {
 	a.slot[s] = 0
 	if a.word[s>>6] &^= 1 << (s & 63); a.word[s>>6] == 0 {
 		a.sum[s>>12] &^= 1 << (s >> 6 & 63)
@@ -89,8 +89,8 @@ func (a *agenda) empty(s int32) {
 }
 
 // first returns the number of the first slot in use, from cur on.
-func (a *agenda) first() (int64, bool) {
-	s := int32(a.cur & agendaMask)
+func (a *busyGPUs) first() (int64, bool) {
+	s := int32(a.cur & busyMask)
 	if w := a.word[s>>6] >> (s & 63); w != 0 {
 		return a.cur + int64(bits.TrailingZeros64(w)), true
 	}
@@ -103,7 +103,7 @@ func (a *agenda) first() (int64, bool) {
 			w += k
 		} else {
 			n := i<<6 + int32(bits.TrailingZeros64(a.word[i]))
-			return a.cur + int64(n-s)&agendaMask, true
+			return a.cur + int64(n-s)&busyMask, true
 		}
 	}
 	return 0, false
@@ -111,9 +111,9 @@ func (a *agenda) first() (int64, bool) {
 
 // head returns the first GPU of slot n if it is busy and belongs there. Otherwise it removes the GPU, or moves it to
 // its slot, and returns false.
-func (a *agenda) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
+func (a *busyGPUs) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
 	// A change does not move a GPU at once, only when the GPU comes first.
-	id := GPUID(a.slot[n&agendaMask] - 1)
+	id := GPUID(a.slot[n&busyMask] - 1)
 	g := &gpus[id]
 
 	to := a.place(g.freeAt)
@@ -128,7 +128,7 @@ func (a *agenda) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
 }
 
 // top returns the GPU that becomes free first and the time; Never when none is busy.
-func (a *agenda) top(gpus []gpu) (GPUID, Time) {
+func (a *busyGPUs) top(gpus []gpu) (GPUID, Time) {
 	for {
 		n, ok := a.first()
 		if !ok {
@@ -142,9 +142,9 @@ func (a *agenda) top(gpus []gpu) (GPUID, Time) {
 	}
 }
 
-// advance moves the agenda to now, removes a GPU that is free by then, and returns it; false when there is none.
-func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
-	for to := int64(now) >> agendaShift; a.cur < to; {
+// advance moves the set of busy GPUs to now, removes a GPU that is free by then, and returns it; false when there is none.
+func (a *busyGPUs) advance(gpus []gpu, now Time) (GPUID, bool) {
+	for to := int64(now) >> busyShift; a.cur < to; {
 		n, ok := a.first()
 		if !ok || n >= to {
 			a.cur = to

@@ -14,14 +14,14 @@ func pickStepwise(p *Partition, now Time, m *model, g Grant) (skip, b int) {
 	for i := range m.q.len() {
 		lowest = min(lowest, m.q.at(i).Priority)
 	}
-	b = p.fit(now, m, &m.execution, 0, g.FreeAt)
+	b = p.largestBatch(now, m, &m.execution, 0, g.FreeAt)
 	if b >= m.q.len() || m.enough(b, g.Load) {
 		return 0, b
 	}
 
 	best, most := 0, b
 	for h := 1; h < m.q.len() && m.q.at(h-1).Priority == lowest; h++ {
-		n := p.fit(now, m, &m.execution, h, g.FreeAt)
+		n := p.largestBatch(now, m, &m.execution, h, g.FreeAt)
 		if m.enough(n, g.Load) {
 			return h, n
 		}
@@ -65,7 +65,7 @@ func TestPickAgainstSteps(t *testing.T) {
 
 		g := Grant{Model: 1, FreeAt: Time(rng.Int64N(int64(20 * ms))), Load: 0.8 + rng.Float64()/2}
 		wantSkip, wantB := pickStepwise(p, 0, d, g)
-		if skip, b := p.pick(0, d, &d.execution, 0, g.FreeAt, g.Load); skip != wantSkip || b != wantB {
+		if skip, b := p.pickBatch(0, d, &d.execution, 0, g.FreeAt, g.Load); skip != wantSkip || b != wantB {
 			t.Fatalf("seed %d: pick skips %d and takes %d of %d, want %d and %d", seed, skip, b, d.q.len(), wantSkip, wantB)
 		}
 		if wantSkip > 0 {
@@ -119,11 +119,11 @@ func checkRanks(t *testing.T, seed uint64, m *model) {
 		}
 	}
 	count[0] = 0
-	if ranked != m.ranks.n || m.ranks.levels != nil && m.ranks.levels.count != count {
-		t.Fatalf("seed %d: ranks %+v, want %d", seed, m.ranks, ranked)
+	if ranked != m.priorities.n || m.priorities.table != nil && m.priorities.table.count != count {
+		t.Fatalf("seed %d: ranks %+v, want %d", seed, m.priorities, ranked)
 	}
-	if n := m.q.len(); n > 0 && m.ranks.lowest(n) != lowest {
-		t.Fatalf("seed %d: lowest is %d, want %d", seed, m.ranks.lowest(n), lowest)
+	if n := m.q.len(); n > 0 && m.priorities.lowest(n) != lowest {
+		t.Fatalf("seed %d: lowest is %d, want %d", seed, m.priorities.lowest(n), lowest)
 	}
 }
 
@@ -150,10 +150,10 @@ func overloaded(t testing.TB, n int, pr Priority) *Partition {
 
 // looked returns how many requests searches by priority have looked at.
 func (m *model) looked() uint64 {
-	if m.ranks.levels == nil {
+	if m.priorities.table == nil {
 		return 0
 	}
-	return m.ranks.levels.looked
+	return m.priorities.table.looked
 }
 
 // TestOnePriorityIsNotSearched: where everybody has the same priority, neither a grant nor a refusal looks at more
@@ -185,9 +185,9 @@ func TestPrioritiesAreSearchedShortly(t *testing.T) {
 		m := &p.models[0]
 		for range 1 + rng.IntN(1+int(seed)*50) {
 			at := n - 1 - rng.IntN(1+rng.IntN(n))
-			m.ranks.sub(m.q.at(at).Priority)
+			m.priorities.sub(m.q.at(at).Priority)
 			m.q.at(at).Priority = Priority(1 + rng.IntN(3))
-			m.ranks.add(m.q.at(at).Priority)
+			m.priorities.add(m.q.at(at).Priority)
 		}
 
 		before := m.looked()
@@ -197,13 +197,13 @@ func TestPrioritiesAreSearchedShortly(t *testing.T) {
 		}
 
 		before = m.looked()
-		first, b := p.pick(0, m, &m.execution, 0, 0, 1)
+		first, b := p.pickBatch(0, m, &m.execution, 0, 0, 1)
 		if looked := m.looked() - before; looked > searchMax {
 			t.Errorf("seed %d: a window looked at %d requests", seed, looked)
 		}
 
 		before = m.looked()
-		batch := m.q.choose(b, nil, &m.ranks)
+		batch := m.q.takeByPriority(b, nil, &m.priorities)
 		if looked := m.looked() - before; looked > searchMax || len(batch) != b {
 			t.Errorf("seed %d: a batch of %d behind %d looked at %d requests", seed, b, first, looked)
 		}

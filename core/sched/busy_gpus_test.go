@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// TestAgendaAgainstASearch: after any sequence of set, change and removal, at any distance, the agenda returns a GPU
+// TestBusyGPUsAgainstASearch: after any sequence of set, change and removal, at any distance, the set of busy GPUs returns a GPU
 // that becomes free first, and returns due GPUs on time.
-func TestAgendaAgainstASearch(t *testing.T) {
+func TestBusyGPUsAgainstASearch(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	spans := []int64{100, 1 << agendaShift, 1e6, 20e6, agendaSlots << agendaShift, 500e6}
+	spans := []int64{100, 1 << busyShift, 1e6, 20e6, busySlots << busyShift, 500e6}
 	for range 30 {
 		gpus := make([]gpu, 1+rng.IntN(80))
-		a := agenda{least: Never}
+		a := busyGPUs{least: Never}
 		now, span := Time(0), spans[rng.IntN(len(spans))]
 		for range 2000 {
 			id := GPUID(rng.IntN(len(gpus)))
@@ -64,7 +64,7 @@ func TestAgendaAgainstASearch(t *testing.T) {
 func BenchmarkAgendaAtOnce(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprint("gpus=", n), func(b *testing.B) {
-			gpus, a, now := make([]gpu, n), agenda{least: Never}, Time(0)
+			gpus, a, now := make([]gpu, n), busyGPUs{least: Never}, Time(0)
 			for k := 0; k < b.N; k += n {
 				now += 10_000_000
 				for id := range gpus {
