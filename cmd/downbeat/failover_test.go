@@ -112,6 +112,7 @@ func TestStandbyTakesOver(t *testing.T) {
 			for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP} {
 				time.Sleep(500 * time.Millisecond) // so that standbys hear from the backends
 				old, began := s.awaitLeader(-1), time.Now()
+				stoodBy := s.standsBy(old)
 				if sig == syscall.SIGSTOP {
 					s.all[old].cmd.Process.Signal(sig)
 				} else {
@@ -123,7 +124,7 @@ func TestStandbyTakesOver(t *testing.T) {
 				if sig == syscall.SIGSTOP {
 					time.Sleep(2 * time.Second)
 					s.all[old].cmd.Process.Signal(syscall.SIGCONT)
-					waitFor(t, func() bool { return s.standsBy(old) > 0 })
+					waitFor(t, func() bool { return s.standsBy(old) > stoodBy })
 				} else {
 					s.start(old)
 				}

@@ -63,10 +63,9 @@ func runLoad(ctx context.Context, args []string) error {
 		c.LogLevel = "warn" // keep the log quiet: the report is the output
 	}
 
-	if f.report != "" { // fail before minutes of load, not after
-		if err := os.WriteFile(f.report, nil, 0o644); err != nil {
-			return fmt.Errorf("load: report: %w", err)
-		}
+	// Fail before minutes of load, not after.
+	if err := f.checkReport(); err != nil {
+		return err
 	}
 
 	s, err := startClient(ctx, c)
@@ -88,6 +87,25 @@ func runLoad(ctx context.Context, args []string) error {
 	r.Table(os.Stdout, nil)
 	fmt.Printf("load: goodput=%.1f bad=%.2f p99=%.1f\n", r.Goodput(), r.BadPercent(), float64(r.Percentile(99).Microseconds())/1000)
 	return errors.Join(f.writeReport(r, c.Scheduler), s.Close())
+}
+
+// checkReport reports whether the page for -report can be written. It leaves a page of an earlier run as it is, and no
+// empty file where there was none.
+func (f *loadFlags) checkReport() error {
+	if f.report == "" {
+		return nil
+	}
+
+	_, missing := os.Stat(f.report)
+	file, err := os.OpenFile(f.report, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("load: report: %w", err)
+	}
+	file.Close()
+	if missing != nil {
+		os.Remove(f.report)
+	}
+	return nil
 }
 
 // writeReport writes the page for -report, with all parameters needed to repeat the run.
