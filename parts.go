@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -18,13 +16,8 @@ import (
 	"downbeat.dev/backend/learn"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
-	"downbeat.dev/core/observe/tracing"
 	"downbeat.dev/frontend"
-	"downbeat.dev/frontend/gateway"
-	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/rdma"
-
-	"go.opentelemetry.io/otel/trace"
 )
 
 // openScheduler starts the engine, and accepts links over TCP unless Listen is empty. With an election the scheduler
@@ -219,151 +212,4 @@ func (s *System) openClient(ctx context.Context) error {
 	s.onClose(s.client.Close)
 	s.process.Register(dataLinkMetrics{"backend", s.clientLinks})
 	return nil
-}
-
-// openGateway serves REST and gRPC over the client.
-func (s *System) openGateway(ctx context.Context) error {
-	t, err := s.config.PublicTLS()
-	if err != nil {
-		return err
-	}
-	rest, rpc, err := s.gatewayListeners()
-	if err != nil {
-		return err
-	}
-
-	o, err := s.gatewayOptions(ctx, t)
-	if err != nil {
-		return errors.Join(err, rest.Close(), rpc.Close())
-	}
-
-	g := gateway.New(s.client, o)
-	s.gateway = g
-
-	// The gateway serves until Close: Start's ctx bounds only the start.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := g.Serve(ctx, rest, rpc); err != nil && ctx.Err() == nil {
-			s.fail(fmt.Errorf("gateway: %w", err))
-		}
-	}()
-
-	s.onClose(func() error { cancel(); <-ended; return nil })
-	s.log.Info("gateway listens", "page", s.PageURL(), "rest", s.config.HTTP, "grpc", s.config.GRPC)
-	return nil
-}
-
-// gatewayOptions reads the files that the gateway's knobs name, connects to the span collector and opens the
-// applications.
-func (s *System) gatewayOptions(ctx context.Context, t *tls.Config) (o gateway.Options, err error) {
-	p := &s.config.Protocol
-	o = gateway.Options{
-		Name:         p.ServerName,
-		Version:      s.config.Version,
-		Token:        s.token,
-		TLS:          t,
-		ClientMemory: p.ClientSHM,
-		DeviceMemory: s.config.DeviceMemory,
-
-		StrictReadiness: p.StrictReadiness,
-		TritonMetrics:   p.TritonMetrics,
-		LogLevels:       s.levels,
-		Access:          s.access,
-		Process:         s.process,
-		Logger:          s.logOf("frontend"),
-	}
-
-	if p.ClientTokensFile != "" {
-		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {
-			return o, err
-		}
-	}
-	if p.RestrictedFile != "" {
-		if o.Restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
-			return o, err
-		}
-	}
-
-	rate := tracing.NewRate(p.TraceRate)
-	if o.Tracer, err = s.openTracer(ctx, rate); err != nil {
-		return o, err
-	}
-	if o.Tracer != nil {
-		o.TraceRate = rate
-	}
-
-	if s.applications = s.openApplications(); s.applications != nil {
-		o.Applications = s.applications
-		s.process.Register(sessionMetrics{s.applications})
-	}
-	return o, nil
-}
-
-// gatewayListeners listens for REST and gRPC, and stores the actual addresses in the configuration.
-func (s *System) gatewayListeners() (rest, rpc net.Listener, err error) {
-	if rest, err = s.listenPublic(s.config.HTTP, Default().HTTP); err != nil {
-		return nil, nil, err
-	}
-
-	if rpc, err = s.listenPublic(s.config.GRPC, Default().GRPC); err != nil {
-		rest.Close()
-		return nil, nil, err
-	}
-
-	s.config.HTTP, s.config.GRPC = rest.Addr().String(), rpc.Addr().String()
-	return rest, rpc, nil
-}
-
-// listenPublic listens on an address of the gateway. If it is the default address, it may fall back to a free port
-// (FreePorts).
-func (s *System) listenPublic(addr, usual string) (net.Listener, error) {
-	ln, err := control.Listen(addr)
-
-	// An address that the user chose must not be replaced.
-	if err != nil && s.config.FreePorts && addr == usual {
-		ln, err = control.Listen("127.0.0.1:0")
-	}
-
-	if err != nil {
-		return nil, err
-	}
-
-	return loggedListener{ln, s.log}, nil
-}
-
-// openTracer connects to the span collector; the tracer is nil if none is configured.
-func (s *System) openTracer(ctx context.Context, rate *tracing.Rate) (trace.Tracer, error) {
-	p := s.config.Protocol
-	if p.Trace == "" {
-		return nil, nil
-	}
-	provider, err := tracing.Open(ctx, p.Trace, rate, p.ServerName, s.config.Version)
-	if err != nil {
-		return nil, err
-	}
-
-	s.closes = append(s.closes, provider.Shutdown)
-	return provider.Tracer("downbeat.dev/frontend/gateway"), nil
-}
-
-// PageURL returns the address of the gateway's page; empty if no gateway runs here.
-func (s *System) PageURL() string {
-	if s.gateway == nil {
-		return ""
-	}
-	scheme := "http"
-	if s.config.TLS != "" {
-		scheme = "https"
-	}
-
-	host, port, _ := net.SplitHostPort(s.config.HTTP)
-
-	// A browser cannot open the unspecified address.
-	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		host = "localhost"
-	}
-
-	return scheme + "://" + net.JoinHostPort(cmp.Or(host, "localhost"), port) + "/"
 }

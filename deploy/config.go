@@ -7,11 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,107 +41,6 @@ type Config struct {
 
 	Repository Repository `yaml:"repository"` // which models a backend loads, and when
 	Accuracy   Accuracy   `yaml:"accuracy"`   // of families of models
-}
-
-// fileSizeMax bounds the size of a configuration or a secret.
-const fileSizeMax = 1 << 20
-
-// Load reads a YAML file over the defaults. Unknown and duplicate keys are errors that name the line.
-func Load(path string) (Config, error) {
-	c := Default()
-	text, err := readBounded(path)
-	if err != nil {
-		return c, fmt.Errorf("config: %w", err)
-	}
-
-	// Refuse unknown keys: a mistyped key would have no effect.
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-
-	// An empty file is a valid configuration; decoding it returns io.EOF.
-	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllStringFunc(err.Error(), nameKeys))
-	}
-	return c, nil
-}
-
-// unknownKey matches package yaml's error, with the key and the type of its section.
-var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(\w+)`)
-
-// nameKeys adds the valid keys to package yaml's error about an unknown key.
-func nameKeys(text string) string {
-	said := unknownKey.FindStringSubmatch(text)
-	return said[1] + ": no such key; the keys are " + strings.Join(configKeys(strings.ToLower(said[2])), ", ")
-}
-
-// configKeys returns the valid keys of a section, in the order of its type. The section config is the file itself.
-func configKeys(section string) []string {
-	var all []string
-
-	// The YAML of an empty configuration has every key, in order; keys of a section are indented.
-	within := "config"
-	for line := range strings.Lines(Config{}.YAML()) {
-		key, _, _ := strings.Cut(line, ":")
-		switch inner := strings.TrimSpace(key); {
-		case inner == key:
-			within = key
-			if section == "config" {
-				all = append(all, key)
-			}
-		case within == section:
-			all = append(all, inner)
-		}
-	}
-	return all
-}
-
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-
-	// Reading one byte more than the limit reveals a file that is too long.
-	text, err := io.ReadAll(io.LimitReader(f, fileSizeMax+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > fileSizeMax {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, fileSizeMax)
-	}
-	return text, nil
-}
-
-// Parse reads flags over the file that -config names (or the defaults), and checks the result. command selects the
-// knobs that have a flag; extra registers the command's own flags. Parse returns the arguments after the flags.
-func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []string, error) {
-	path, err := configPath(args)
-	if err != nil {
-		return Config{}, nil, err
-	}
-
-	// Read the file first: its values are the defaults of the flags, which override it.
-	c := Default()
-	if path != "" {
-		if c, err = Load(path); err != nil {
-			return c, nil, err
-		}
-	}
-
-	fs := flag.NewFlagSet("downbeat "+command, flag.ContinueOnError)
-	// configPath has already read this flag; register it for the help text.
-	fs.String("config", path, "YAML `file`; flags win over it")
-
-	// A command has only flags for the knobs that it reads; any other flag is an error.
-	c.registerFlags(fs, command)
-	if extra != nil {
-		extra(fs)
-	}
-	if err := ParseFlags(fs, args); err != nil {
-		return c, nil, err
-	}
-	return c, fs.Args(), c.Check()
 }
 
 // UsageError is an invalid command line: an unknown flag, or an unexpected argument.
@@ -221,67 +116,6 @@ func configPath(args []string) (string, error) {
 		return value, nil
 	}
 	return "", nil
-}
-
-type listener struct{ field, addr string }
-
-func (c Config) listeners() []listener {
-	return []listener{{"listen", c.Listen}, {"http", c.HTTP}, {"grpc", c.GRPC}, {"data", c.Data}}
-}
-
-func checkAddress(addr string) error {
-	_, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
-	}
-	if err != nil {
-		return refusedValue(addr, "host:port, the port from 0 to 65535")
-	}
-	return nil
-}
-
-// CheckListener refuses an invalid address, and an address beyond loopback without a token file. The error names the
-// field.
-func (c Config) CheckListener(field, addr string) error {
-	if err := c.checkListener(addr); err != nil {
-		return fmt.Errorf("config: %s: %w", field, err)
-	}
-	return nil
-}
-
-func (c *Config) checkListener(addr string) error {
-	if err := checkAddress(addr); err != nil {
-		return err
-	}
-
-	// Beyond loopback anyone could connect, so the parts must authenticate with a secret.
-	if !isLoopback(addr) && c.TokenFile == "" {
-		return fmt.Errorf("%q leaves this host: set token_file (and tls) as well", addr)
-	}
-	return nil
-}
-
-// Exposed returns the names of the listeners in fields that other hosts can reach. metrics is the separate address
-// for metrics; empty: none.
-func (c Config) Exposed(fields []string, metrics string) []string {
-	var all []string
-	for _, l := range c.listeners() {
-		if slices.Contains(fields, l.field) && l.addr != "" && !isLoopback(l.addr) {
-			all = append(all, l.field)
-		}
-	}
-	if metrics != "" && !isLoopback(metrics) {
-		all = append(all, "metrics")
-	}
-	return all
-}
-
-func isLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	ip := net.ParseIP(host)
-
-	// An empty host means all addresses of this machine.
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // Token reads the shared secret, without surrounding white space; empty if none is configured.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"downbeat.dev/core/model"
-	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
@@ -25,13 +24,6 @@ type entry struct {
 	chooses bool   // it can choose among variants or homes
 	unrated bool   // it is in a family without an accuracy, and that was logged
 	class   *class // it is a class of a family; nil: a plain model
-}
-
-// home is a sub-cluster that serves a model, with the profile in force there.
-type home struct {
-	sub   uint32
-	table []time.Duration
-	prof  *profile.Profile // made of table
 }
 
 func (m *entry) served() bool { return len(m.homes) > 0 }
@@ -171,60 +163,6 @@ func (g *registry) withdraw(id uint32) {
 	g.e.finish(t)
 }
 
-// settle gives every model its homes, updates the partitions and tells the frontends.
-func (g *registry) settle() {
-	var changed []model.Info
-	for _, m := range g.models {
-		if m.info.Name == "" || m.class != nil {
-			continue
-		}
-
-		before := m.info
-		homes := g.homesOf(m)
-
-		// A model that lost all homes keeps its SLO for frontends that ask meanwhile.
-		slo := m.slo
-		if len(homes) > 0 {
-			slo = g.sloOf(m, homes)
-		}
-
-		// Only changed services are updated, since an update takes the partition's lock.
-		if m.slo != slo || !slices.EqualFunc(m.homes, homes, home.same) {
-			m.homes, m.slo = homes, slo
-			g.apply(m)
-		}
-
-		m.info.Ready, m.info.SLO, m.info.BatchMax = m.served(), m.slo, m.batchMax()
-		if m.info.Ready {
-			m.info.Reason = ""
-		}
-
-		// Frontends are told only of changes that they can see; the number of homes is not one.
-		if m.news || before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
-			m.news = false
-			changed = append(changed, m.info)
-		}
-	}
-
-	// The order matters: families depend on their members, and bidders on both.
-	g.publish(g.settleFamilies(changed))
-	g.listBidders()
-}
-
-// same reports whether two homes are the same sub-cluster with the same profile.
-func (h home) same(x home) bool { return h.sub == x.sub && slices.Equal(h.table, x.table) }
-
-// batchMax is the largest batch that any home allows; without homes it keeps its value.
-func (m *entry) batchMax() (most uint32) {
-	if !m.served() {
-		return m.info.BatchMax
-	}
-	for i := range m.homes {
-		most = max(most, uint32(len(m.homes[i].table)))
-	}
-	return most
-}
-
 // publish updates the catalogue and tells the frontends of the changes.
 func (g *registry) publish(changed []model.Info) {
 	if len(changed) == 0 {
@@ -247,143 +185,4 @@ func (g *registry) publish(changed []model.Info) {
 			f.port.Models(changed)
 		}
 	}
-}
-
-// homesOf returns the sub-clusters that serve a model: those that have it loaded, limited to the HomesMax with most
-// GPUs.
-func (g *registry) homesOf(m *entry) (homes []home) {
-	for _, c := range g.clusters[1:] {
-		if len(c.gpus) == 0 {
-			continue
-		}
-		if table := c.table(m.info.ID, nil); table != nil {
-			homes = append(homes, home{sub: c.number, table: table})
-		}
-	}
-
-	return g.mostGPUs(homes)
-}
-
-// mostGPUs returns the homes with most GPUs if there are more than a service may have, by number.
-func (g *registry) mostGPUs(homes []home) []home {
-	if len(homes) > sched.HomesMax {
-		gpus := make([]int, len(homes))
-		for i, h := range homes {
-			gpus[i] = len(g.clusters[h.sub].gpus)
-		}
-		all := homes
-		homes = nil
-		for _, i := range plan.LargestHomes(gpus, sched.HomesMax) {
-			homes = append(homes, all[i])
-		}
-	}
-	slices.SortFunc(homes, func(a, b home) int { return int(a.sub) - int(b.sub) })
-	return homes
-}
-
-// sloOf returns the SLO of a served model, as stated by a backend in its first home.
-func (g *registry) sloOf(m *entry, homes []home) int64 {
-	// All GPUs of a sub-cluster have the model loaded, so any will do.
-	u := g.clusters[homes[0].sub].gpus[0]
-	n, _ := u.runs(sched.ModelID(m.info.ID))
-	slo := g.slo(&u.b.hello.Models[n].Info, homes[0].table)
-
-	return int64(plan.ServableSLO(time.Duration(slo), homes[0].table[0]))
-}
-
-// apply puts a model's homes, profiles and SLO in force in its partition.
-func (g *registry) apply(m *entry) {
-	s, err := g.service(m)
-	if err == nil {
-		err = g.setService(m, s, nil)
-	}
-	if err != nil {
-		g.e.log.Error("model not served", "model", m.info.Name, "err", err)
-	}
-}
-
-// setService puts a service in force in its partition. members are the models of its variants if it is a family.
-func (g *registry) setService(m *entry, s sched.Service, members []*entry) error {
-	var variants []uint32
-	for _, v := range members {
-		variants = append(variants, v.info.ID)
-	}
-
-	// Only services with a choice take part in pricing.
-	m.chooses = m.served() && waysOf(&s) > 1
-	part := g.e.partition(sched.ModelID(m.info.ID))
-	t := g.e.begin(&g.spare)
-	part.enter(t)
-	err := part.setService(g.e, t, m.info.ID, s, variants)
-	part.mu.Unlock()
-	g.e.finish(t)
-	if len(s.Homes) > 1 {
-		g.tellOutlooks(s.Homes)
-	}
-	return err
-}
-
-// waysOf counts the ways to answer for a service: pairs of a home and a variant that keeps its floor.
-func waysOf(s *sched.Service) (n int) {
-	for i := range s.Variants {
-		if v := &s.Variants[i]; plan.KeepsFloor(v.Accuracy, s.Floor) {
-			for _, p := range v.Profiles {
-				if p != nil {
-					n++
-				}
-			}
-		}
-	}
-	return n
-}
-
-// hidden reports whether frontends see an entry only as a floor of another entry.
-func (m *entry) hidden() bool { return m.class != nil && m.class.of.classes[0] != m.info.ID }
-
-// service describes a model to its partition. An unserved model is in sub-cluster 0, which never has GPUs, with its
-// latest profile.
-func (g *registry) service(m *entry) (s sched.Service, err error) {
-	s = sched.Service{SLO: sched.Duration(m.slo), QueueMax: g.queueMax(m)}
-	v := sched.Variant{}
-	for i := range m.homes {
-		h := &m.homes[i]
-		if h.prof, err = g.profile(h.table); err != nil {
-			return s, err
-		}
-		m.last = h.prof
-		s.Homes, v.Profiles = append(s.Homes, h.sub), append(v.Profiles, h.prof)
-	}
-
-	if len(m.homes) == 0 {
-		s.Homes, v.Profiles = []uint32{0}, []*profile.Profile{m.last}
-	}
-	s.Variants = []sched.Variant{v}
-	return s, nil
-}
-
-// queueMax returns the most requests of a model that may be queued.
-func (g *registry) queueMax(m *entry) int {
-	return plan.QueueLimit(int(m.info.QueueMax), g.e.o.QueueMax)
-}
-
-// profile returns the Profile of a table. Homes with equal tables share one Profile, so decisions read it from memory
-// once.
-func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
-	for _, x := range g.models {
-		// A model without homes keeps its latest profile; when it returns, the profile is found here.
-		if x.last != nil && x.last.Has(table) {
-			return x.last, nil
-		}
-		for k := range x.homes {
-			if p := x.homes[k].prof; p != nil && p.Has(table) {
-				return p, nil
-			}
-		}
-	}
-	return profile.New(table)
-}
-
-// slo returns the SLO in force for a model.
-func (g *registry) slo(m *model.Info, table []time.Duration) int64 {
-	return int64(plan.SLOInForce(g.e.o.SLO[m.Name], time.Duration(m.SLO), table[0]))
 }

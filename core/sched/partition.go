@@ -1,92 +1,9 @@
 package sched
 
 import (
-	"errors"
-
 	vocabulary "downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 )
-
-// Limits and defaults.
-const (
-	IDLimit         = 1 << 20          // model and GPU ids are below this: tables are dense
-	SubClusterLimit = 1 << 16          // sub-cluster numbers are below this
-	QueueMaxDefault = 1 << 16          // queued requests per model
-	SLOLimit        = 3600_000_000_000 // an hour in ns
-	RateLimit       = 1e9              // requests/s of one model
-)
-
-// Errors of the management calls, wrapped with the invalid number.
-var (
-	ErrKnown   = errors.New("already known")
-	ErrUnknown = errors.New("unknown")
-)
-
-// Options configure a Partition, a Ranker or a Scheduler.
-type Options struct {
-	// Number is the partition's number within its engine. It makes BatchIDs unique: they are Number<<40 + 1, 2, 3…
-	Number uint16
-	// Ctrl and Data are d_ctrl and d_data (appendix C): a batch of b must be sent Ctrl + b·Data
-	// before it starts.
-	Ctrl, Data Duration
-	// Prompt is the demand, as a share of a sub-cluster's GPUs, below which a candidate gets an idle GPU at once
-	// instead of waiting to grow: while GPU time is plentiful, answers come early and survive a stall of the host. 0:
-	// always defer, which keeps the busy fraction proportional to load (§4.4).
-	Prompt float64
-	// Memory allocates a Partition's memory for n requests, a power of two, with arbitrary content; the Partition
-	// keeps it. nil: the heap.
-	Memory func(n int) []Request
-}
-
-// The states of a model's candidate.
-const (
-	none    uint8 = iota // nothing queued
-	waiting              // the timer is set to when it becomes ripe
-	ripe                 // a GPU was requested from the ranker; the timer is set to the head's expiry
-)
-
-// model is one model of a Partition. The fields that every request reads come first, in one cache line.
-type model struct {
-	q       queue
-	last    Time     // the latest arrival
-	soonest Duration // lead[1] of the quickest way to answer
-
-	gaps gaps
-	execution
-	timer    Time // waiting: its setting; not later than the candidate becomes ripe
-	sub      uint32
-	queueMax int32
-	offered  int32 // waiting: the size last sent to the ranker, 0: none
-	state    uint8
-	live     bool
-	single   bool // it gains next to nothing from batching
-	crowded  bool // too many models share its GPUs for waiting: see crowd
-
-	pace       Pace
-	rate       rate
-	id         ModelID
-	seq        uint64   // of the latest candidate
-	debt       Duration // decreases with drops and increases with served requests; see addDebt
-	grantAt    Time     // the latest batch
-	slo        Duration
-	load       float64  // u as of the latest grant
-	budget     Duration // usual budget of requests on arrival, at most slo
-	margin     Duration // how long before its frontrun a candidate is ripe; see adjustMargin
-	priorities priorities
-	family     *family // nil: one variant in one sub-cluster, described by execution
-}
-
-// execution describes how batches of one variant execute on the GPUs of one sub-cluster. A model's own execution is
-// that of the variant and home that it intends to use next. The intention changes with its rate and with prices, and
-// a grant may choose another.
-type execution struct {
-	lead    []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
-	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
-	target  int        // T: the size that a batch reaches at its own frontrun
-	max     int32      // largest batch: the profile's, or the queue's maximum
-	variant uint16
-	prof    *profile.Profile
-}
 
 // Stats are a Partition's counters since its creation.
 type Stats struct {

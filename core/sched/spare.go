@@ -21,16 +21,6 @@ type SpareWork struct {
 	Most   int      // largest number of its steps at a time; 0: unlimited
 }
 
-// SpareStep is the order to run one step on one GPU. Exactly one EndSpare must answer it.
-type SpareStep struct {
-	Work       WorkID
-	SubCluster uint32
-	GPU        GPUID
-	Epoch      uint32 // the GPU's life
-	Start      Time   // when the GPU is free
-	End        Time   // Start + Step
-}
-
 // SpareStats are a Ranker's counters of spare work since its creation.
 type SpareStats struct {
 	Steps   uint64   // started
@@ -73,15 +63,6 @@ type offered struct {
 	suspended bool    // a step of it was lost
 }
 
-// running is a GPU's step.
-type running struct {
-	work  WorkID
-	step  Duration
-	start Time
-	end   Time // as planned
-	late  bool // it has not ended as planned
-}
-
 // OfferSpare adds or changes spare work. Suspended work continues.
 func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 	r.clock(now)
@@ -115,16 +96,6 @@ func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 	// Steps that it started before it was withdrawn may still run.
 	s.works = append(s.works, offered{SpareWork: w, used: least, running: r.stepsOf(w.ID)})
 	return nil
-}
-
-// stepsOf returns the number of a work's running steps.
-func (r *Ranker) stepsOf(id WorkID) (n int) {
-	for g := range r.spare.steps {
-		if r.gpus[g].spare && r.spare.steps[g].work == id {
-			n++
-		}
-	}
-	return n
 }
 
 // SetSpareOwner sets the owner whose steps a GPU runs, besides those of work without an owner. A GPU that was just
@@ -193,217 +164,10 @@ func (r *Ranker) ForgetForecasts() {
 	}
 }
 
-// EndSpare answers a SpareStep: its GPU is free at freeAt, which moves the plan of later orders. A step that was not
-// started, or has already ended, is an error and changes nothing.
-func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
-	now = r.clock(now)
-	g := r.gpu(id)
-	if g == nil || g.epoch != epoch || !g.spare {
-		if r.spare != nil {
-			r.spare.stats.Stale++
-		}
-		return fmt.Errorf("sched: spare step on gpu %d: %w", id, ErrUnknown)
-	}
-
-	freeAt = max(0, freeAt)
-	x := r.spare.steps[id]
-
-	// An overrunning step has delayed the batch after it: the driver's Step is too short.
-	if freeAt > x.end {
-		r.spare.stats.Overrun++
-	}
-	r.forgetStep(id, g, freeAt.Sub(x.start))
-
-	r.replanGPU(now, id, g, freeAt)
-	return nil
-}
-
-// SpareSteps returns the steps that the latest Advance started, valid until the next.
-func (r *Ranker) SpareSteps() []SpareStep {
-	if r.spare == nil {
-		return nil
-	}
-	return r.spare.out
-}
-
 // SpareStats returns the counters of spare work.
 func (r *Ranker) SpareStats() SpareStats {
 	if r.spare == nil {
 		return SpareStats{}
 	}
 	return r.spare.stats
-}
-
-// forgetStep records that a GPU's step has ended, or is lost with the GPU.
-func (r *Ranker) forgetStep(id GPUID, g *gpu, took Duration) {
-	r.spare.unwatch(id)
-	g.spare = false
-	r.spare.count--
-	if w := r.spare.work(r.spare.steps[id].work); w != nil {
-		w.running--
-	}
-	if g.ahead > 0 {
-		r.spare.followed--
-	}
-	r.spare.stats.Time += max(0, took)
-}
-
-// startSteps starts as many steps as requests leave room for, on the idle GPUs with the highest numbers, because load
-// gathers on the others.
-func (r *Ranker) startSteps(now Time) {
-	s := r.spare
-	s.out = s.out[:0]
-	room, checked := 0, Duration(0) // how many steps of the checked length may start
-
-	// When GPU time is scarce only short steps run: a request that finds a GPU taken waits for less time.
-	longest := SpareStepMost
-	if len(s.works) > 0 && r.load() >= tight {
-		longest = spareStepTight
-	}
-
-	for id := r.idle.last(len(r.gpus)); id >= 0; id = r.idle.last(id) {
-		g := &r.gpus[id]
-		if g.spare || g.ahead > 0 {
-			continue // its step ends soon, but has not ended
-		}
-
-		for {
-			w := s.next(s.ownerOf(GPUID(id)), longest)
-			if w == nil {
-				break
-			}
-
-			// Compute the room once for each length: it is a pass over all models and GPUs.
-			if w.Step != checked {
-				room, checked = r.spareRoom(now, w.Step), w.Step
-			}
-			if room > 0 {
-				room--
-				r.startStep(now, GPUID(id), g, w)
-				break
-			}
-			longest = w.Step - 1 // a shorter step may still fit
-		}
-		if longest == 0 {
-			return
-		}
-	}
-}
-
-// next returns the work to run next on a GPU of an owner: among works with steps no longer than longest, the one with
-// the least usage by its weight.
-func (s *spare) next(owner uint32, longest Duration) *offered {
-	var best *offered
-	for i := range s.works {
-		w := &s.works[i]
-		mayRun := !w.suspended && w.Step <= longest && (w.Owner == 0 || w.Owner == owner) && (w.Most == 0 || w.running < w.Most)
-		if mayRun && (best == nil || w.used < best.used) {
-			best = w
-		}
-	}
-	return best
-}
-
-// work returns the spare work with a number, or nil.
-func (s *spare) work(id WorkID) *offered {
-	for i := range s.works {
-		if s.works[i].ID == id {
-			return &s.works[i]
-		}
-	}
-	return nil
-}
-
-func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
-	s := r.spare
-	for int(id) >= len(s.steps) {
-		s.steps = append(s.steps, running{})
-	}
-
-	start := max(r.earliestStart(now), g.freeAt)
-	end := start.Add(w.Step)
-	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
-
-	// Count the step now: if its end counted it, the work would get every other idle GPU meanwhile.
-	w.used += float64(w.Step) / w.Weight
-	w.running++
-	s.count++
-	s.stats.Steps++
-	s.out = append(s.out, SpareStep{Work: w.ID, SubCluster: r.number, GPU: id, Epoch: g.epoch, Start: start, End: end})
-
-	// Plan the step as busy time, so that a batch may be granted after it.
-	g.spare, g.freeAt = true, end
-	r.idle.clear(uint32(id))
-	g.state = busy
-	r.busy.set(r.gpus, id)
-}
-
-// watchSteps handles steps whose end should have been reported by now. Their GPUs count as busy for one more step; endWait
-// then gives the step up.
-func (r *Ranker) watchSteps(now Time) {
-	s := r.spare
-	for k := 0; k < len(s.watch); {
-		id := s.watch[k]
-		x, g := &s.steps[id], &r.gpus[id]
-		if x.end.Add(r.lead(1)) > now {
-			k++
-			continue
-		}
-		s.watch[k] = s.watch[len(s.watch)-1]
-		s.watch = s.watch[:len(s.watch)-1]
-
-		// The set of busy GPUs triggers endWait when the extra time is over.
-		x.late = true
-		g.freeAt = r.earliestStart(now).Add(x.step)
-		r.idle.clear(uint32(id))
-		g.state = busy
-		r.busy.set(r.gpus, id)
-	}
-}
-
-// watchAt returns when the first report of a watched step is due.
-func (r *Ranker) watchAt() Time {
-	at := Never
-	for _, id := range r.spare.watch {
-		at = min(at, r.spare.steps[id].end.Add(r.lead(1)))
-	}
-	return at
-}
-
-// unwatch stops waiting for the report of a GPU's step.
-func (s *spare) unwatch(id GPUID) {
-	for k := range s.watch {
-		if s.watch[k] == id {
-			s.watch[k] = s.watch[len(s.watch)-1]
-			s.watch = s.watch[:len(s.watch)-1]
-			return
-		}
-	}
-}
-
-// endWait ends the extra time of a late step: the report of its end counts as lost. This does not count against the
-// GPU.
-func (r *Ranker) endWait(id GPUID, g *gpu) {
-	if g.ahead == 0 && r.spare.steps[id].late {
-		r.loseStep(id, g)
-	}
-}
-
-// loseStep stops waiting for a step's end and suspends its work: the step hangs, or its driver does not report.
-func (r *Ranker) loseStep(id GPUID, g *gpu) {
-	r.forgetStep(id, g, 0)
-	r.spare.stats.Lost++
-	if w := r.spare.work(r.spare.steps[id].work); w != nil {
-		w.suspended = true
-	}
-}
-
-// Suspended reports whether spare work gets no steps until it is offered anew, because the end of a step was never
-// reported.
-func (r *Ranker) Suspended(id WorkID) bool {
-	if r.spare == nil {
-		return false
-	}
-	w := r.spare.work(id)
-	return w != nil && w.suspended
 }

@@ -1,0 +1,96 @@
+package sched
+
+// reset empties the outputs that Actions returned. Most calls leave none, and then reset is a single comparison.
+func (s *Scheduler) reset() {
+	if s.drained {
+		s.forgetActions()
+	}
+}
+
+// forgetActions keeps the candidates of joined requests: their rankers get them with the next Advance.
+func (s *Scheduler) forgetActions() {
+	s.part.out.resetActions()
+	s.steps = s.steps[:0]
+	s.drained = false
+}
+
+func (s *Scheduler) ranker(id GPUID) *Ranker {
+	if int(id) >= len(s.where) || s.where[id] == 0 {
+		return nil
+	}
+	return s.rankers[s.where[id]-1]
+}
+
+// pump passes messages until none is left. It ends, because each grant ends in a batch, in fewer queued requests, or
+// in the return of a GPU by a model without requests.
+func (s *Scheduler) pump(now Time) {
+	o := &s.part.out
+	for len(o.Candidates)+len(o.Frees)+len(o.Forecasts) > 0 || s.part.places != nil && s.placeQueues(now) {
+		s.told = s.told[:0]
+
+		// Return unused GPUs before the candidates that may want them.
+		for _, f := range o.Frees {
+			if r := s.rankers[f.SubCluster]; r != nil {
+				r.Free(now, f)
+				s.tell(r)
+			}
+		}
+
+		for _, c := range o.Candidates {
+			if int(c.SubCluster) < len(s.rankers) && s.rankers[c.SubCluster] != nil {
+				s.rankers[c.SubCluster].Candidate(now, c)
+				s.tell(s.rankers[c.SubCluster])
+			}
+		}
+		for _, f := range o.Forecasts {
+			if int(f.SubCluster) < len(s.rankers) && s.rankers[f.SubCluster] != nil {
+				s.rankers[f.SubCluster].Forecast(now, f)
+				s.tell(s.rankers[f.SubCluster])
+			}
+		}
+		o.Frees, o.Candidates, o.Forecasts = o.Frees[:0], o.Candidates[:0], o.Forecasts[:0]
+
+		// Each ranker matches once for all messages that it got.
+		for _, r := range s.told {
+			s.rank(now, r)
+		}
+	}
+}
+
+// placeQueues lets services with several homes choose among them by the rankers' current state. It returns whether
+// there are messages to rankers.
+func (s *Scheduler) placeQueues(now Time) bool {
+	p := s.part
+	if len(p.out.Candidates)+len(p.out.Frees) > 0 || !p.places.stale && (!p.Waits() || len(p.places.queued) > placedMax) {
+		return false
+	}
+
+	s.tellOutlooks()
+	p.Place(now)
+	return len(p.out.Candidates) > 0
+}
+
+// tellOutlooks passes the changed outlooks to the partition.
+func (s *Scheduler) tellOutlooks() {
+	for _, r := range s.rankers {
+		if r != nil && r.moved {
+			r.moved = false
+			o := r.Outlook()
+			s.part.SetOutlook(&o)
+		}
+	}
+}
+
+func (s *Scheduler) tell(r *Ranker) {
+	if n := len(s.told); n == 0 || s.told[n-1] != r {
+		s.told = append(s.told, r)
+	}
+}
+
+// rank lets a ranker match and passes its grants to the partition.
+func (s *Scheduler) rank(now Time, r *Ranker) {
+	for _, g := range r.Advance(now) {
+		s.part.Grant(now, g)
+	}
+	s.steps = append(s.steps, r.SpareSteps()...)
+}
