@@ -1,17 +1,17 @@
-// Package onnx reads and writes ONNX files (IR version 3 and later) over protobuf's wire format: graphs,
-// nodes with every kind of attribute, initialisers, inputs and outputs.
+// Package onnx reads and writes ONNX files (IR version 3 and later): graphs, nodes with every kind of attribute,
+// initialisers, inputs and outputs. It decodes and encodes protobuf's wire format itself.
 //
-// It runs nothing, infers no shapes and does not know operators. Sparse tensors, functions, training
-// information, documentation strings and metadata are skipped on reading and so lost on writing back.
+// The package does not run models, infer shapes or know operators. Reading skips sparse tensors, functions, training
+// information, documentation strings and metadata, so writing the model back loses them.
 //
 // Invariants:
 //
-//	O1  Unmarshal allocates in proportion to the file, within a limit on the number of parts.
-//	O2  A tensor read without error has exactly the bytes its dims and type ask for, in Raw,
-//	    little-endian, whatever field of the file held them (External tensors: none).
+//	O1  Unmarshal allocates memory in proportion to the size of the file, and a file has a limited number of parts.
+//	O2  A tensor that was read without error holds in Raw exactly the bytes that its dims and type require,
+//	    little-endian, whichever field of the file held them. External tensors have no bytes in Raw.
 //	O3  Unmarshal(m.Marshal()) equals m.
 //
-// Values are plain data without locks: share them between goroutines only for reading.
+// Concurrency: values are plain data without locks. Goroutines may share them only for reading.
 package onnx
 
 import "fmt"
@@ -175,7 +175,7 @@ type Dim struct {
 	Name string
 }
 
-// Fixed returns dims of known sizes.
+// Fixed returns dimensions of known sizes.
 func Fixed(sizes ...int64) []Dim {
 	d := make([]Dim, len(sizes))
 	for i, s := range sizes {
@@ -184,18 +184,18 @@ func Fixed(sizes ...int64) []Dim {
 	return d
 }
 
-// Batched returns dims with a leading one named "batch".
+// Batched returns dimensions of known sizes after a first one named "batch", whose size is not known.
 func Batched(sizes ...int64) []Dim {
 	return append([]Dim{{Size: -1, Name: "batch"}}, Fixed(sizes...)...)
 }
 
-// Check reports whether g is well formed: every name is defined once and before its use, and outputs exist.
+// Check returns an error unless g is well formed: every name is defined once and before its use, and outputs exist.
 func (g *Graph) Check() error { return g.checkNames(nil) }
 
 func (g *Graph) checkNames(outer map[string]bool) error {
 	known := make(map[string]bool, len(outer)+len(g.Inputs)+len(g.Initializers)+len(g.Nodes))
 
-	// A graph within a node sees the values around it.
+	// A graph within a node may use the values of the graphs around it.
 	for name := range outer {
 		known[name] = true
 	}

@@ -1,14 +1,13 @@
-// Package gateway serves the Open Inference Protocol (KServe v2) over REST and gRPC on top of the
-// frontend library, with the extensions of Triton that its clients use: binary tensors,
-// classification, statistics, configuration, repository index and streams. It also serves
-// /metrics and the page. It does not schedule, batch or run models.
+// Package gateway serves the Open Inference Protocol (KServe v2) over REST and gRPC, on top of the frontend library.
+// It includes the extensions of Triton that Triton's clients use, such as binary tensors, classification, statistics,
+// model configuration, the repository index and streams. It also serves /metrics and the operators' page. The gateway
+// does not schedule, batch or run models.
 //
-// A client sends tensors with a batch dimension: n rows become n requests, which the scheduler is
-// free to batch with others' and whose outputs are gathered again. Rows share one fate: the call
-// fails if one of them does.
+// A client sends tensors with a batch dimension. A call with n rows becomes n requests. The scheduler may batch them
+// with requests of other calls, and the gateway joins their outputs again. If one row fails, the whole call fails.
 //
-// Every error is one sentence that names the field, its value and what is allowed, with the same
-// meaning over REST (an HTTP status) and gRPC (a code).
+// An error is one sentence that names the field, its value and the values allowed. It means the same over REST, as an
+// HTTP status, and over gRPC, as a code.
 //
-// Concurrency: a Gateway's methods may be called by any goroutine.
+// Concurrency: any goroutine may call a Gateway's methods.
 package gateway
