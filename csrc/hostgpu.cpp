@@ -1,11 +1,11 @@
-// A CUDA driver for tests, on the processor: the functions that cuda/gpu.c looks up, over the kernels of
-// kernels.cu compiled by g++. Built as libcuda.so.1 it lets the whole path run without a GPU: Go, cgo,
-// submissions, captures, launches, and every index that a kernel computes.
+// A CUDA driver for tests that runs on the processor. It has the functions that cuda/gpu.c looks up and runs the
+// kernels of kernels.cu and tensor.cu, compiled by g++. It is built as libcuda.so.1, so the whole path runs without a
+// GPU: Go, cgo, submissions, captures, launches, and every index that a kernel computes.
 //
-// Commands are performed when they are enqueued. The threads of a block take turns between barriers,
-// forwards and backwards in alternation, so that a missing barrier shows; blocks run one after the
-// other. Device memory ends at an unmapped page, so that an overrun stops the process. It knows nothing
-// of speed, of memory order between blocks, or of what happens without a barrier between two warps.
+// Commands run when they are enqueued. The threads of a block take turns between barriers, alternately forwards and
+// backwards, so that a missing barrier shows. Blocks run one after another. Device memory ends at an unmapped page,
+// so that an overrun stops the process. The driver does not model speed, the order of memory accesses between blocks,
+// or two warps that run without a barrier between them.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #include "hostgpu.h"
 #include "kernels.h"
 
-// The same source once for each type of real numbers, as the modules are compiled.
+// The same source is included once for each type of real numbers, as the modules are compiled.
 namespace f32 {
 #include "kernels.cu"
 }
@@ -50,7 +50,7 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVAL
 
 std::recursive_mutex mu; // one command at a time
 
-// Kernels, with the size of their struct and of their block, and whether their threads meet at barriers.
+// Kernel describes a kernel: the size of its struct, the threads of its block, and whether they meet at barriers.
 struct Kernel {
 	const char *name;
 	size_t size;
@@ -81,7 +81,7 @@ const Kernel kernels[] = {
 	TENSOR_KERNELS(RUN_TENSOR) ATTENTION_KERNELS(RUN_ATTEND)
 };
 
-// The threads of one block, each with a stack. Switching saves what a call must save.
+// The threads of one block, each with its own stack. A switch saves the registers that a call must preserve.
 #if defined(__x86_64__)
 extern "C" void hostgpu_switch(void **save, void *to);
 asm(".text\nhostgpu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n"
@@ -89,7 +89,7 @@ asm(".text\nhostgpu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n pu
 typedef void *Context;
 void start(Context *c, char *stack, size_t n, void (*f)()) {
 	void **top = (void **)(((uintptr_t)stack + n) & ~(uintptr_t)15);
-	*--top = 0; // where f would return to: it never does
+	*--top = 0; // the return address of f, which never returns
 	*--top = (void *)f;
 	for (int i = 0; i < 6; i++) *--top = 0;
 	*c = top;
@@ -115,7 +115,7 @@ const size_t stack_bytes = 64 << 10;
 std::vector<Context> threads;
 std::vector<char> stacks, finished;
 std::vector<Posted> posted;
-std::vector<std::vector<std::vector<Copy>>> copies; // by thread, in groups
+std::vector<std::vector<std::vector<Copy>>> copies; // of each thread, in groups
 Context scheduler;
 unsigned current;
 const Kernel *kernel;
@@ -133,7 +133,10 @@ void block_with_barriers(unsigned n) {
 	posted.resize(n);
 	copies.assign(n, {});
 	finished.assign(n, 0);
+
 	for (unsigned i = 0; i < n; i++) start(&threads[i], &stacks[i * stack_bytes], stack_bytes, thread_main);
+
+	// Run every thread up to its next barrier, round after round.
 	for (unsigned round = 0, done = 0; done < n; round++) {
 		for (unsigned i = 0; i < n; i++) {
 			current = round % 2 ? n - 1 - i : i;
@@ -141,6 +144,8 @@ void block_with_barriers(unsigned n) {
 			go(&scheduler, &threads[current]);
 			done += finished[current];
 		}
+
+		// Either all threads end in a round or none: a thread that skips a barrier would hang a GPU.
 		if (done != 0 && done != n) {
 			fprintf(stderr, "hostgpu: %s: %u of %u threads ended while the others wait at a barrier\n", kernel->name, done, n);
 			abort();
@@ -156,8 +161,8 @@ void block(unsigned n) {
 	}
 }
 
-// A block: fd is of the file that other processes map, -1 while it is not shared; opened counts how often
-// this process has opened a block of another one.
+// Memory is a block of device memory. fd is the file that other processes map, or -1 while the block is not shared.
+// opened counts how often this process opened a block of another process.
 struct Memory { size_t bytes; char *map; size_t mapped; int fd = -1; ino_t inode = 0; unsigned opened = 0; };
 std::map<uint64_t, Memory> memory;
 const size_t memory_max = 4ull << 30;
@@ -166,7 +171,7 @@ size_t memory_used;
 struct Event { timespec at; };
 struct Module { std::string text; };
 
-// An operation, performed at once or kept in a graph.
+// Operation is performed at once or kept in a graph.
 struct Operation {
 	int kind; // 0 copy, 1 fill, 2 launch, 3 record, 4 a library's call
 	void *to;
@@ -187,15 +192,18 @@ void perform(const Operation &o) {
 	case 4: ((void (*)(const void *))o.to)(o.params.data()); return;
 	case 3: clock_gettime(CLOCK_MONOTONIC, &((Event *)o.to)->at); return;
 	}
+
 	kernel = o.k;
 	arguments = o.params.data();
 	gridDim = o.grid;
 	blockDim = o.block;
+
 	for (unsigned z = 0; z < o.grid.z; z++)
 		for (unsigned y = 0; y < o.grid.y; y++)
 			for (unsigned x = 0; x < o.grid.x; x++) {
 				blockIdx = {x, y, z};
-				memset(hostgpu_dynamic, 0xff, o.n); // what the block before left there is no one's
+				// Overwrite what the previous block left, which no block may read.
+				memset(hostgpu_dynamic, 0xff, o.n);
 				block(o.block.x);
 			}
 }
@@ -207,7 +215,7 @@ int enqueue(Operation o) {
 	return OK;
 }
 
-// inside tells whether n bytes at p are device memory.
+// inside reports whether n bytes at p are device memory.
 bool inside(uint64_t p, size_t n) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	auto it = memory.upper_bound(p);
@@ -238,7 +246,9 @@ void hostgpu_copy_async(void *to, const void *from) {
 	copies[current].back().push_back({to, from});
 }
 void hostgpu_commit() { copies[current].emplace_back(); }
-void hostgpu_wait(int pending) { // the last group is the one not committed yet
+
+void hostgpu_wait(int pending) {
+	// The last group is not committed yet.
 	auto &groups = copies[current];
 	while ((int)groups.size() > pending + 1) {
 		for (const Copy &c : groups.front()) c.from ? (void)memcpy(c.to, c.from, 16) : (void)memset(c.to, 0, 16);
@@ -273,11 +283,15 @@ int cuMemAlloc_v2(uint64_t *out, size_t n) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	if (n == 0) return INVALID_VALUE;
 	if (n > memory_max - memory_used) return OUT_OF_MEMORY;
+
 	const size_t page = 4096, room = (n + 255) / 256 * 256, mapped = (room + page - 1) / page * page + page;
 	char *map = (char *)mmap(0, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (map == MAP_FAILED) return OUT_OF_MEMORY;
+
+	// An unmapped page follows the block, so that an overrun stops the process.
 	mprotect(map + mapped - page, page, PROT_NONE);
 	*out = (uint64_t)(map + mapped - page - room);
+
 	memory[*out] = {n, map, mapped, -1, 0, 0};
 	memory_used += n;
 	return OK;
@@ -287,6 +301,7 @@ int cuMemFree_v2(uint64_t p) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	auto it = memory.find(p);
 	if (it == memory.end() || it->second.opened) return INVALID_VALUE;
+
 	memory_used -= it->second.bytes;
 	munmap(it->second.map, it->second.mapped);
 	if (it->second.fd >= 0) close(it->second.fd);
@@ -297,14 +312,16 @@ int cuMemFree_v2(uint64_t p) {
 int cuMemGetAddressRange_v2(uint64_t *base, size_t *n, uint64_t p) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	if (!inside(p, 1)) return NOT_FOUND;
+
 	auto it = --memory.upper_bound(p);
 	*base = it->first;
 	*n = it->second.bytes;
 	return OK;
 }
 
-// Memory between processes: a shared block lies in a file without a name, which others open through /proc. A block
-// is moved into its file when it is shared, in place. The process that shares a block cannot open it, as in CUDA.
+// Memory that processes share: a shared block lies in a file without a name, which other processes open through
+// /proc. Sharing a block moves it to its file without a change of address. As in CUDA, the process that shares a
+// block cannot open it.
 struct Handle { char magic[8]; int pid, fd; uint64_t inode, bytes, at; char rest[24]; };
 static_assert(sizeof(Handle) == 64, "the size of CUipcMemHandle");
 static const char handle_magic[8] = "hostgpu";
@@ -314,8 +331,11 @@ int cuIpcGetMemHandle(Handle *h, uint64_t p) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	auto it = memory.find(p);
 	if (it == memory.end() || it->second.opened) return INVALID_VALUE;
+
 	Memory &m = it->second;
 	const size_t n = m.mapped - guard;
+
+	// The first share moves the block into a file at the same address.
 	if (m.fd < 0) {
 		struct stat s;
 		const int fd = memfd_create("hostgpu", MFD_CLOEXEC);
@@ -328,6 +348,7 @@ int cuIpcGetMemHandle(Handle *h, uint64_t p) {
 		m.fd = fd;
 		m.inode = s.st_ino;
 	}
+
 	memset(h, 0, sizeof *h);
 	memcpy(h->magic, handle_magic, sizeof h->magic);
 	h->pid = getpid(), h->fd = m.fd, h->inode = m.inode, h->bytes = m.bytes, h->at = it->first - (uint64_t)m.map;
@@ -338,26 +359,31 @@ int cuIpcOpenMemHandle_v2(uint64_t *out, Handle h, unsigned) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	if (memcmp(h.magic, handle_magic, sizeof h.magic)) return INVALID_VALUE;
 	if (h.pid == getpid()) return INVALID_CONTEXT;
+
+	// A block that is open already is counted once more.
 	for (auto &m : memory)
-		if (m.second.opened && m.second.inode == h.inode) { // opened before: counted
+		if (m.second.opened && m.second.inode == h.inode) {
 			m.second.opened++;
 			*out = m.first;
 			return OK;
 		}
+
 	char name[64];
 	snprintf(name, sizeof name, "/proc/%d/fd/%d", h.pid, h.fd);
 	const int fd = open(name, O_RDWR | O_CLOEXEC);
 	if (fd < 0) return INVALID_HANDLE;
+
 	struct stat s;
 	char *map = (char *)MAP_FAILED;
 	size_t n = 0;
-	if (!fstat(fd, &s) && s.st_ino == h.inode) { // else it is another file by now
+	if (!fstat(fd, &s) && s.st_ino == h.inode) { // otherwise the descriptor now names another file
 		n = s.st_size;
 		map = (char *)mmap(0, n + guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	}
 	if (map != MAP_FAILED) mmap(map, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 	close(fd);
 	if (map == MAP_FAILED) return INVALID_HANDLE;
+
 	*out = (uint64_t)map + h.at;
 	memory[*out] = {h.bytes, map, n + guard, -1, s.st_ino, 1};
 	return OK;
@@ -379,7 +405,7 @@ int cuMemHostRegister_v2(void *, size_t, unsigned) { return OK; }
 int cuMemHostUnregister(void *) { return OK; }
 int cuStreamCreate(void **s, unsigned) { *s = malloc(1); return OK; }
 int cuStreamDestroy_v2(void *s) { free(s); return OK; }
-int cuStreamWaitEvent(void *, void *, unsigned) { return OK; } // what was recorded before is done before
+int cuStreamWaitEvent(void *, void *, unsigned) { return OK; } // earlier records are complete already
 int cuEventCreate(void **e, unsigned) { *e = new Event(); return OK; }
 int cuEventDestroy_v2(void *e) { delete (Event *)e; return OK; }
 int cuEventQuery(void *) { return OK; }
@@ -412,7 +438,7 @@ int cuModuleLoadDataEx(void **m, const void *image, unsigned, int *, void **) {
 }
 int cuModuleUnload(void *m) { delete (Module *)m; return OK; }
 
-// A kernel must be in the PTX too: what is committed and what is tested are the same set.
+// A kernel must also be in the PTX, so that the committed kernels and the tested ones are the same set.
 int cuModuleGetFunction(void **f, void *m, const char *name) {
 	if (((Module *)m)->text.find(std::string(".entry ") + name + "(") == std::string::npos) return NOT_FOUND;
 	for (const Kernel &k : kernels)
@@ -426,7 +452,7 @@ int cuModuleGetFunction(void **f, void *m, const char *name) {
 int cuFuncGetAttribute(int *v, int, void *) { *v = 0; return OK; }
 int cuFuncSetAttribute(void *, int attribute, int v) { return attribute == 8 && v <= HOSTGPU_DYNAMIC_MAX ? OK : INVALID_VALUE; }
 
-// For the libraries of the tests (hostlibs.cpp): f runs in order with what else is enqueued.
+// hostgpu_call is for the libraries of the tests (hostlibs.cpp): f runs in order with the other commands.
 int hostgpu_call(void (*f)(const void *), const void *params, size_t n) {
 	const char *p = (const char *)params;
 	return enqueue({4, (void *)f, 0, 0, 0, 0, {}, {}, std::vector<char>(p, p + n)});
@@ -436,11 +462,12 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 	const Kernel *k = (const Kernel *)f;
 	if (!each && (extra[0] != (void *)1 || extra[2] != (void *)2 || *(size_t *)extra[3] != k->size)) return INVALID_VALUE;
 	if (bx != k->threads || by != 1 || bz != 1 || shared > HOSTGPU_DYNAMIC_MAX || gy > 65535 || gz > 65535 || gx * gy * gz == 0) return INVALID_VALUE;
+
 	const char *p = (const char *)(each ? each[0] : extra[1]); // a kernel has one parameter
 	return enqueue({2, 0, 0, shared, 0, k, {gx, gy, gz}, {bx, by, bz}, std::vector<char>(p, p + k->size)});
 }
 
-// What gorgonia.org/cu calls besides (cuda/crosscheck).
+// Further functions that gorgonia.org/cu calls (cuda/crosscheck).
 int cuCtxSynchronize() { return OK; }
 int cuModuleLoadData(void **m, const void *image) { return cuModuleLoadDataEx(m, image, 0, 0, 0); }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { return cuMemcpyHtoDAsync_v2(to, from, n, 0); }

@@ -1,4 +1,4 @@
-// What the device code needs of CUDA, for g++: see hostgpu.cpp.
+// The parts of CUDA that the device code needs, for g++: see hostgpu.cpp.
 #ifndef DB_HOSTGPU_H
 #define DB_HOSTGPU_H
 
@@ -13,29 +13,29 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
-#define __shared__ static // blocks run one after the other, so static memory is a block's
+#define __shared__ static // blocks run one after another, so a block can use static memory
 
 struct hostgpu_dim { unsigned x, y, z; };
 extern hostgpu_dim threadIdx, blockIdx, blockDim, gridDim;
 
-// The dynamic shared memory of the block under way.
+// The dynamic shared memory of the block that runs.
 enum { HOSTGPU_DYNAMIC_MAX = 227 << 10 };
 extern uint8_t hostgpu_dynamic[];
 
-// hostgpu_barrier lets the other threads of the block run up to here.
+// hostgpu_barrier runs the other threads of the block up to this point.
 void hostgpu_barrier();
 #define __syncthreads hostgpu_barrier
 #define __syncwarp hostgpu_barrier
 static inline void __threadfence() {}
 
-// hostgpu_xor is __shfl_xor_sync; all threads of the block must take part.
+// hostgpu_xor is __shfl_xor_sync. All threads of the block must call it.
 float hostgpu_xor(float v, int mask);
 
-// hostgpu_post shows n bytes to the other threads of the warp; hostgpu_of reads what a lane posted, after a barrier.
+// hostgpu_post shows n bytes to the other threads of the warp. After a barrier hostgpu_of reads what a lane posted.
 void hostgpu_post(const void *p, int n);
 const void *hostgpu_of(int lane);
 
-// Asynchronous copies of 16 bytes: they happen when their group is waited for, not before.
+// Asynchronous copies of 16 bytes. They happen when hostgpu_wait waits for their group, not before.
 void hostgpu_copy_async(void *to, const void *from);
 void hostgpu_commit();
 void hostgpu_wait(int pending);
@@ -74,7 +74,7 @@ static inline __half __float2half(float f) {
 	if (f != f) return {(uint16_t)(sign | 0x7e00)};
 	if (a >= 65520) return {(uint16_t)(sign | 0x7c00)};
 	if (a < 6.103515625e-05f) return {(uint16_t)(sign | (int)rintf(ldexpf(a, 24)))};
-	const uint32_t v = b & 0x7fffffff; // to the nearest even; a carry moves on into the exponent
+	const uint32_t v = b & 0x7fffffff; // rounds to the nearest even; a carry goes on into the exponent
 	return {(uint16_t)(sign | (((v + 0xfff + (v >> 13 & 1)) >> 13) - (112 << 10)))};
 }
 

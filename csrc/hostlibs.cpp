@@ -1,7 +1,9 @@
-// The functions of cuBLASLt and cuDNN that cuda/library.c uses, for tests, on the processor: built as both
-// libraries. Descriptors hold what was set; work is enqueued with the host driver (hostgpu.cpp), so it is
-// captured and replayed like its other commands. What the real libraries refuse is refused: unknown attributes,
-// fused bias without an activation by other algorithms than one, a workspace that is too small. A workspace is overwritten.
+// The functions of cuBLASLt and cuDNN that cuda/library.c uses, for tests, on the processor. The file is built as
+// both libraries. Descriptors hold the attributes that were set. The host driver (hostgpu.cpp) runs the work, so it
+// is captured and replayed like other commands.
+//
+// The functions refuse what the real libraries refuse: unknown attributes, a bias without an activation in all
+// algorithms but one, and a workspace that is too small. They overwrite the workspace.
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@ int enqueue(void (*f)(const void *), const void *params, size_t n) {
 	return call(f, params, n);
 }
 
+// View reads and writes an array of a library's type as floats.
 struct View {
 	int type;
 	char *p;
@@ -60,6 +63,7 @@ void matmul(const void *params) {
 	const View a{m.a.type, (char *)m.pa}, b{m.b.type, (char *)m.pb}, c{m.c.type, (char *)m.pc}, d{m.d.type, (char *)m.pd}, bias{m.d.type, (char *)m.desc.bias};
 	const uint64_t depth = m.desc.trans_a ? m.a.rows : m.a.cols;
 	memset(m.workspace, 0xff, m.workspace_bytes);
+
 	for (int z = 0; z < m.d.batch; z++)
 		for (uint64_t j = 0; j < m.d.cols; j++)
 			for (uint64_t i = 0; i < m.d.rows; i++) {
@@ -67,6 +71,7 @@ void matmul(const void *params) {
 				for (uint64_t k = 0; k < depth; k++)
 					sum += a.get(z * m.a.stride + (m.desc.trans_a ? k + i * m.a.pitch : i + k * m.a.pitch)) *
 						b.get(z * m.b.stride + (m.desc.trans_b ? j + k * m.b.pitch : k + j * m.b.pitch));
+
 				const int64_t at = z * m.d.stride + i + j * m.d.pitch;
 				float v = m.alpha * sum;
 				if (m.beta != 0) v += m.beta * c.get(at);
@@ -100,10 +105,12 @@ void convolve(const void *params) {
 	const View x{kind(o.x), (char *)o.px}, w{kind(o.w), (char *)o.pw}, y{kind(o.y), (char *)o.py}, z{kind(o.y), (char *)o.pz}, b{kind(o.y), (char *)o.pb};
 	const int each = o.y.c / o.window.groups;
 	memset(o.workspace, 0xff, o.workspace_bytes);
+
 	for (int n = 0; n < o.y.n; n++)
 		for (int k = 0; k < o.y.c; k++)
 			for (int i = 0; i < o.y.h; i++)
 				for (int j = 0; j < o.y.w; j++) {
+
 					float sum = 0;
 					for (int c = 0; c < o.w.c; c++)
 						for (int r = 0; r < o.w.h; r++)
@@ -113,6 +120,7 @@ void convolve(const void *params) {
 								if (yi < 0 || yi >= o.x.h || xi < 0 || xi >= o.x.w) continue;
 								sum += x.get(at(o.x, n, k / each * o.w.c + c, yi, xi)) * w.get(at(o.w, k, c, r, s));
 							}
+
 					const int64_t p = at(o.y, n, k, i, j);
 					if (o.bias) sum += b.get(k);
 					if (o.other != 0) sum += o.other * z.get(p);

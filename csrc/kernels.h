@@ -1,5 +1,6 @@
-// The structs that kernels take, by value. cuda/kernels/params.go has the same layouts and says what the
-// fields mean. Addresses whose type is not said are of the module's real numbers (see kernels.cu); the host driver (hostgpu.cpp) refuses a launch whose parameters have another size.
+// The structs that kernels take by value. cuda/kernels/params.go has the same layouts and explains the fields.
+// Pointers to void are to the module's real numbers (see kernels.cu) unless a kernel says otherwise. The host driver
+// (hostgpu.cpp) refuses a launch whose parameters have another size.
 #ifndef DB_KERNELS_H
 #define DB_KERNELS_H
 
@@ -118,10 +119,10 @@ typedef struct {
 	int32_t unused;
 } attention_params;
 
-// What the kernels on tensor cores take: Y = act(alpha·X·W + bias + residual), where row m of X is what a window
-// over image m / (oh·ow) covers: images are [N,H,W,C], weights [K,R,S,C]. A matrix product has windows of one.
-// With several splits of the depth each writes its part to partial, [splits, M, K] floats, and the last to
-// end, by counters that are zero before and after, adds them up.
+// The struct of the kernels on tensor cores: Y = act(alpha·X·W + bias + residual). Row m of X holds the elements that
+// a window over image m / (oh·ow) covers. Images are [N,H,W,C] and weights [K,R,S,C]; a matrix product has windows of
+// one element. With several splits of the depth, each split writes its sums to partial, [splits, M, K] floats. The
+// last split to end, which the counters identify, adds them up. Counters are zero before and after a launch.
 typedef struct {
 	const void *x, *w, *bias, *residual;
 	void *y;

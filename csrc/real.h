@@ -1,5 +1,5 @@
-// The type of the real numbers that a module stores, chosen when it is compiled, and what else CUDA and the
-// host driver of the tests have differently. It has no guard: the host driver includes it for each type.
+// The type of the real numbers that a module stores, chosen at compile time, and the other differences between CUDA
+// and the host driver of the tests. The file has no guard, because the host driver includes it once for each type.
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #define WARP_XOR(v, mask) __shfl_xor_sync(~0u, v, mask)
@@ -24,7 +24,7 @@ typedef float real;
 
 #define KERNEL(name) extern "C" __global__ void NAME(name)
 
-// bfloat16 is the upper half of a float; rounding is to the nearest even.
+// bfloat16 is the upper half of a float, rounded to the nearest even.
 __device__ static inline float bf16_float(uint16_t b) { return BITS_FLOAT((uint32_t)b << 16); }
 
 __device__ static inline uint16_t float_bf16(float f) {

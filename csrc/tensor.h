@@ -1,6 +1,6 @@
-// What kernels on tensor cores are made of: asynchronous copies, matrices of 8 by 8 from shared memory, and
-// products of 16 by 8 by 16, as PTX has them from compute 8.0 on; for the host driver of the tests the same
-// by what the PTX manual says which lane holds which element.
+// The instructions of kernels on tensor cores: asynchronous copies, matrices of 8 by 8 from shared memory, and
+// products of 16 by 8 by 16. On the device they are PTX of compute 8.0 and later. For the host driver of the tests
+// the same functions follow the PTX manual's tables of which lane holds which element.
 #ifndef DB_TENSOR_H
 #define DB_TENSOR_H
 
@@ -54,14 +54,14 @@ struct alignas(16) chunk { uint32_t w[4]; }; // 8 elements
 
 __device__ static __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-// copy_chunk brings 16 bytes to shared memory, zeros where there is no source; base is any device address.
+// copy_chunk copies 16 bytes to shared memory, or zeros if from is null; base is any device address.
 __device__ static __forceinline__ void copy_chunk(void *to, const void *from, const void *base) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from ? from : base), "r"(from ? 16 : 0) : "memory");
 }
 __device__ static __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 template <int N> __device__ static __forceinline__ void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-// load_matrices reads four matrices; lanes 8i to 8i+7 give the rows of matrix i.
+// load_matrices reads four matrices; lanes 8i to 8i+7 give the addresses of the rows of matrix i.
 __device__ static __forceinline__ void load_matrices(uint32_t r[4], const void *row) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
 				 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
@@ -105,8 +105,9 @@ static inline void load_matrices_transposed(uint32_t r[4], const void *row) {
 	hostgpu_barrier();
 }
 
-// multiply: with g = lane / 4 and t = lane % 4, a lane holds of A the rows g and g + 8 at columns 2t, 2t + 1 (a[0],
-// a[1]) and 8 further (a[2], a[3]); of B the rows 2t, 2t + 1 and 8 further at column g; of D rows g and g + 8, columns 2t, 2t + 1.
+// multiply computes D += A·B. Let g = lane / 4 and t = lane % 4. A lane holds rows g and g + 8 of A at columns 2t, 2t
+// + 1 (a[0], a[1]) and 8 columns further (a[2], a[3]); rows 2t, 2t + 1 of B, and 8 rows further, at column g; and
+// rows g and g + 8 of D at columns 2t, 2t + 1.
 template <class T> static void multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
 	const int lane = threadIdx.x % 32;
 	float mine[12]; // a[0..3], b0, b1, each as its two elements
@@ -117,8 +118,10 @@ template <class T> static void multiply(float d[4], const uint32_t a[4], uint32_
 	}
 	hostgpu_post(mine, sizeof mine);
 	hostgpu_barrier();
+
 	for (int i = 0; i < 4; i++) {
-		for (int t = 0; t < 4; t++) { // the lanes that hold row g or g + 8, and the column
+		// t counts the lanes that hold row g or g + 8, and the column.
+		for (int t = 0; t < 4; t++) {
 			const float *la = (const float *)hostgpu_of(lane / 4 * 4 + t) + i / 2 * 2;
 			const float *lb = (const float *)hostgpu_of((lane % 4 * 2 + i % 2) * 4 + t) + 8;
 			d[i] += la[0] * lb[0] + la[1] * lb[1] + la[4] * lb[2] + la[5] * lb[3];

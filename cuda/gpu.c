@@ -73,7 +73,7 @@ struct gpu_device {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int ready = NO_DEVICE; // the result of loading: written once, read after once
 
-// A driver too old to have one of the functions counts as none.
+// load fails if the driver lacks one of the functions: a driver that old counts as none.
 static void load(void) {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib) return;
@@ -98,6 +98,7 @@ int gpu_open(int32_t index, gpu_device **out, gpu_properties *p) {
 	TRY(ready);
 	int dev;
 	size_t total;
+
 	TRY(cuDeviceGet(&dev, index));
 	TRY(cuDeviceGetName(p->name, sizeof p->name, dev));
 	TRY(cuDeviceTotalMem_v2(&total, dev));
@@ -106,6 +107,7 @@ int gpu_open(int32_t index, gpu_device **out, gpu_properties *p) {
 	TRY(cuDeviceGetAttribute(&p->major, ATTRIBUTE_MAJOR, dev));
 	TRY(cuDeviceGetAttribute(&p->minor, ATTRIBUTE_MINOR, dev));
 	TRY(cuDriverGetVersion(&p->driver));
+
 	gpu_device *d = calloc(1, sizeof *d);
 	if (!d) return OUT_OF_MEMORY;
 	d->device = dev;
@@ -222,21 +224,23 @@ int gpu_unload(gpu_device *d, uint64_t module) {
 	return cuModuleUnload((void *)module);
 }
 
+// The driver gives a block more than 48 KiB of shared memory only if the kernel allows it, so allow all of it.
 int gpu_kernel(gpu_device *d, uint64_t module, const char *name, uint64_t *out) {
 	ENTER(d);
 	TRY(cuModuleGetFunction((void **)out, (void *)module, name));
-	int most, own; // a block gets more than 48 KiB of shared memory only where it is asked for
+
+	int most, own;
 	TRY(cuDeviceGetAttribute(&most, ATTRIBUTE_SHARED_MAX, d->device));
 	TRY(cuFuncGetAttribute(&own, FUNCTION_SHARED, (void *)*out));
 	return cuFuncSetAttribute((void *)*out, FUNCTION_DYNAMIC_MAX, most - own);
 }
 
-// A library's call: see library.h.
+// call runs a library's call: see library.h.
 static int call(const gpu_command *c, const uint8_t *params, void *stream) {
 	return ((int (*)(const void *, void *))c->a)(params + c->b, stream);
 }
 
-// A kernel takes one struct by value, so its parameter buffer is the struct's bytes.
+// launch passes one struct by value, so the parameter buffer is the struct's bytes.
 static int launch(const gpu_command *c, const uint8_t *params, void *stream) {
 	size_t size = c->n;
 	void *extra[] = {(void *)1, (void *)(params + c->b), (void *)2, &size, (void *)0};
@@ -244,6 +248,7 @@ static int launch(const gpu_command *c, const uint8_t *params, void *stream) {
 		c->shared, stream, 0, extra);
 }
 
+// one enqueues one command.
 static int one(const gpu_command *c, const uint8_t *params) {
 	void *stream = (void *)c->stream;
 	switch (c->op) {
@@ -272,9 +277,13 @@ int gpu_capture(gpu_device *d, uint64_t stream, const gpu_command *c, int32_t n,
 	int32_t done;
 	ENTER(d);
 	TRY(cuStreamBeginCapture_v2((void *)stream, CAPTURE_THREAD_LOCAL));
+
 	int rc = gpu_submit(d, c, n, params, &done);
-	int end = cuStreamEndCapture((void *)stream, &graph); // also after an error: it ends the capture
+
+	// End the capture also after an error.
+	int end = cuStreamEndCapture((void *)stream, &graph);
 	if (!rc) rc = end;
+
 	if (!rc) rc = cuGraphInstantiateWithFlags(&exec, graph, 0);
 	if (graph) cuGraphDestroy(graph);
 	*out = (uint64_t)exec;

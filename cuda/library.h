@@ -1,9 +1,10 @@
-// Matrix products by cuBLASLt and convolutions by cuDNN, where the host has them: they are opened at run time, and a
-// binary starts without them. Results are 0 or the library's status.
+// Matrix products by cuBLASLt and convolutions by cuDNN. The libraries are opened at run time, so a binary starts
+// without them. Results are 0 or the library's status.
 //
-// A gpu_call is one shape with one algorithm, made at load time. It runs as a command of a submission (GPU_CALL):
-// library_run gets the parameters {operands, bias, residual, result, workspace; the call} and the stream, so it
-// is captured like a launch. The submitting goroutine alone makes, runs and frees calls of a library.
+// A gpu_call is one shape with one algorithm, created when a model is loaded. It runs as a command of a submission
+// (GPU_CALL): library_run gets the stream and the parameters, which are the operands, bias, residual, result,
+// workspace and the call. A capture therefore includes it, like a launch. Only the submitting goroutine may create,
+// run and free the calls of a library.
 #ifndef DB_LIBRARY_H
 #define DB_LIBRARY_H
 
@@ -21,7 +22,7 @@ typedef struct {
 	int32_t unused;
 } gpu_product;
 
-// A convolution as conv_params in csrc/kernels.h.
+// A convolution, with the fields of conv_params in csrc/kernels.h.
 typedef struct {
 	int32_t type, act, bias, residual, nhwc;
 	int32_t n, c, h, w, k, oh, ow, r, s, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups;
@@ -39,7 +40,8 @@ typedef struct {
 
 typedef struct gpu_library gpu_library;
 
-// library_open looks in folders, separated by colons, then where the dynamic linker does. names gets what was found.
+// library_open searches folders, a list separated by colons, then the dynamic linker's path. names receives what it
+// found.
 int library_open(gpu_device *d, const char *folders, gpu_library **out, char *names, int32_t size);
 void library_close(gpu_library *l);
 int library_product(gpu_library *l, const gpu_product *p, int64_t workspace_max, gpu_candidate *out, int32_t max, int32_t *count);
