@@ -87,25 +87,25 @@ extern "C" void hostgpu_switch(void **save, void *to);
 asm(".text\nhostgpu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n"
 	" mov %rsi, %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
 typedef void *Context;
-void start(Context *c, char *stack, size_t n, void (*f)()) {
+void start_thread(Context *c, char *stack, size_t n, void (*f)()) {
 	void **top = (void **)(((uintptr_t)stack + n) & ~(uintptr_t)15);
 	*--top = 0; // the return address of f, which never returns
 	*--top = (void *)f;
 	for (int i = 0; i < 6; i++) *--top = 0;
 	*c = top;
 }
-void go(Context *from, Context *to) { hostgpu_switch(from, *to); }
+void switch_context(Context *from, Context *to) { hostgpu_switch(from, *to); }
 #else
 #include <ucontext.h>
 typedef ucontext_t Context;
-void start(Context *c, char *stack, size_t n, void (*f)()) {
+void start_thread(Context *c, char *stack, size_t n, void (*f)()) {
 	getcontext(c);
 	c->uc_stack.ss_sp = stack;
 	c->uc_stack.ss_size = n;
 	c->uc_link = 0;
 	makecontext(c, f, 0);
 }
-void go(Context *from, Context *to) { swapcontext(from, to); }
+void switch_context(Context *from, Context *to) { swapcontext(from, to); }
 #endif
 
 struct Copy { void *to; const void *from; };
@@ -124,24 +124,24 @@ const void *arguments;
 void thread_main() {
 	kernel->run(arguments);
 	finished[current] = 1;
-	go(&threads[current], &scheduler);
+	switch_context(&threads[current], &scheduler);
 }
 
-void block_with_barriers(unsigned n) {
+void run_block_with_barriers(unsigned n) {
 	threads.resize(n);
 	stacks.resize(n * stack_bytes);
 	posted.resize(n);
 	copies.assign(n, {});
 	finished.assign(n, 0);
 
-	for (unsigned i = 0; i < n; i++) start(&threads[i], &stacks[i * stack_bytes], stack_bytes, thread_main);
+	for (unsigned i = 0; i < n; i++) start_thread(&threads[i], &stacks[i * stack_bytes], stack_bytes, thread_main);
 
 	// Run every thread up to its next barrier, round after round.
 	for (unsigned round = 0, done = 0; done < n; round++) {
 		for (unsigned i = 0; i < n; i++) {
 			current = round % 2 ? n - 1 - i : i;
 			threadIdx = {current, 0, 0};
-			go(&scheduler, &threads[current]);
+			switch_context(&scheduler, &threads[current]);
 			done += finished[current];
 		}
 
@@ -153,8 +153,8 @@ void block_with_barriers(unsigned n) {
 	}
 }
 
-void block(unsigned n) {
-	if (kernel->barriers) return block_with_barriers(n);
+void run_block(unsigned n) {
+	if (kernel->barriers) return run_block_with_barriers(n);
 	for (unsigned i = 0; i < n; i++) {
 		threadIdx = {i, 0, 0};
 		kernel->run(arguments);
@@ -204,7 +204,7 @@ void perform(const Operation &o) {
 				blockIdx = {x, y, z};
 				// Overwrite what the previous block left, which no block may read.
 				memset(hostgpu_dynamic, 0xff, o.n);
-				block(o.block.x);
+				run_block(o.block.x);
 			}
 }
 
@@ -215,8 +215,8 @@ int enqueue(Operation o) {
 	return OK;
 }
 
-// inside reports whether n bytes at p are device memory.
-bool inside(uint64_t p, size_t n) {
+// is_device_memory reports whether n bytes at p are device memory.
+bool is_device_memory(uint64_t p, size_t n) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	auto it = memory.upper_bound(p);
 	if (it == memory.begin()) return false;
@@ -228,7 +228,7 @@ bool inside(uint64_t p, size_t n) {
 
 uint8_t hostgpu_dynamic[HOSTGPU_DYNAMIC_MAX] __attribute__((aligned(1024)));
 
-void hostgpu_barrier() { go(&threads[current], &scheduler); }
+void hostgpu_barrier() { switch_context(&threads[current], &scheduler); }
 
 void hostgpu_post(const void *p, int n) { memcpy(posted[current].bytes, p, n); }
 const void *hostgpu_of(int lane) { return posted[current / 32 * 32 + lane].bytes; }
@@ -311,7 +311,7 @@ int cuMemFree_v2(uint64_t p) {
 
 int cuMemGetAddressRange_v2(uint64_t *base, size_t *n, uint64_t p) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
-	if (!inside(p, 1)) return NOT_FOUND;
+	if (!is_device_memory(p, 1)) return NOT_FOUND;
 
 	auto it = --memory.upper_bound(p);
 	*base = it->first;
@@ -418,16 +418,16 @@ int cuEventElapsedTime(float *ms, void *a, void *b) {
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *) {
-	return inside(to, n) ? enqueue({0, (void *)to, from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
+	return is_device_memory(to, n) ? enqueue({0, (void *)to, from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *) {
-	return inside(from, n) ? enqueue({0, to, (void *)from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
+	return is_device_memory(from, n) ? enqueue({0, to, (void *)from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *) {
-	return inside(to, n) && inside(from, n) ? enqueue({0, (void *)to, (void *)from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
+	return is_device_memory(to, n) && is_device_memory(from, n) ? enqueue({0, (void *)to, (void *)from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
 }
 int cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *) {
-	return inside(to, n) ? enqueue({1, (void *)to, 0, n, v, 0, {}, {}, {}}) : INVALID_VALUE;
+	return is_device_memory(to, n) ? enqueue({1, (void *)to, 0, n, v, 0, {}, {}, {}}) : INVALID_VALUE;
 }
 
 int cuModuleLoadDataEx(void **m, const void *image, unsigned, int *, void **) {

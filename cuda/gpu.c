@@ -73,8 +73,8 @@ struct gpu_device {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int ready = NO_DEVICE; // the result of loading: written once, read after once
 
-// load fails if the driver lacks one of the functions: a driver that old counts as none.
-static void load(void) {
+// load_driver fails if the driver lacks one of the functions: a driver that old counts as none.
+static void load_driver(void) {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib) return;
 #define LOOKUP(name, args) if (!(name = (int (*) args)dlsym(lib, #name))) return;
@@ -88,13 +88,13 @@ static void load(void) {
 int gpu_abi(void) { return DB_GPU_ABI; }
 
 int gpu_count(int32_t *count) {
-	pthread_once(&once, load);
+	pthread_once(&once, load_driver);
 	TRY(ready);
 	return cuDeviceGetCount(count);
 }
 
 int gpu_open(int32_t index, gpu_device **out, gpu_properties *p) {
-	pthread_once(&once, load);
+	pthread_once(&once, load_driver);
 	TRY(ready);
 	int dev;
 	size_t total;
@@ -235,31 +235,30 @@ int gpu_kernel(gpu_device *d, uint64_t module, const char *name, uint64_t *out) 
 	return cuFuncSetAttribute((void *)*out, FUNCTION_DYNAMIC_MAX, most - own);
 }
 
-// call runs a library's call: see library.h.
-static int call(const gpu_command *c, const uint8_t *params, void *stream) {
+// call_library runs a library's call: see library.h.
+static int call_library(const gpu_command *c, const uint8_t *params, void *stream) {
 	return ((int (*)(const void *, void *))c->a)(params + c->b, stream);
 }
 
-// launch passes one struct by value, so the parameter buffer is the struct's bytes.
-static int launch(const gpu_command *c, const uint8_t *params, void *stream) {
+// launch_kernel passes one struct by value, so the parameter buffer is the struct's bytes.
+static int launch_kernel(const gpu_command *c, const uint8_t *params, void *stream) {
 	size_t size = c->n;
 	void *extra[] = {(void *)1, (void *)(params + c->b), (void *)2, &size, (void *)0};
 	return cuLaunchKernel((void *)c->a, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
 		c->shared, stream, 0, extra);
 }
 
-// one enqueues one command.
-static int one(const gpu_command *c, const uint8_t *params) {
+static int enqueue_command(const gpu_command *c, const uint8_t *params) {
 	void *stream = (void *)c->stream;
 	switch (c->op) {
 	case GPU_COPY_IN: return cuMemcpyHtoDAsync_v2(c->a, (const void *)c->b, c->n, stream);
 	case GPU_COPY_OUT: return cuMemcpyDtoHAsync_v2((void *)c->a, c->b, c->n, stream);
 	case GPU_COPY: return cuMemcpyDtoDAsync_v2(c->a, c->b, c->n, stream);
 	case GPU_FILL: return cuMemsetD8Async(c->a, (unsigned char)c->shared, c->n, stream);
-	case GPU_LAUNCH: return launch(c, params, stream);
+	case GPU_LAUNCH: return launch_kernel(c, params, stream);
 	case GPU_RECORD: return cuEventRecord((void *)c->a, stream);
 	case GPU_WAIT: return cuStreamWaitEvent(stream, (void *)c->a, 0);
-	case GPU_CALL: return call(c, params, stream);
+	case GPU_CALL: return call_library(c, params, stream);
 	case GPU_GRAPH: return cuGraphLaunch((void *)c->a, stream);
 	}
 	return INVALID_VALUE;
@@ -268,7 +267,7 @@ static int one(const gpu_command *c, const uint8_t *params) {
 int gpu_submit(gpu_device *d, const gpu_command *c, int32_t n, const uint8_t *params, int32_t *done) {
 	*done = 0;
 	ENTER(d);
-	for (; *done < n; ++*done) TRY(one(c + *done, params));
+	for (; *done < n; ++*done) TRY(enqueue_command(c + *done, params));
 	return 0;
 }
 

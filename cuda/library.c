@@ -101,8 +101,8 @@ typedef struct {
 
 static const int blas_types[] = {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF}, dnn_types[] = {DNN_FLOAT, DNN_HALF, DNN_BFLOAT};
 
-// open_one tries the names of a library in each folder, then on the dynamic linker's path.
-static void *open_one(const char *folders, const char *const *names) {
+// open_library tries the names of a library in each folder, then on the dynamic linker's path.
+static void *open_library(const char *folders, const char *const *names) {
 	char path[4096];
 	while (folders && *folders) {
 		const size_t n = strcspn(folders, ":");
@@ -135,12 +135,12 @@ int library_open(gpu_device *d, const char *folders, gpu_library **out, char *na
 
 // A library that lacks one of the functions counts as absent.
 #define LOOKUP(name, result, args) ok = ok && (l->name = (result (*) args)dlsym(lib, #name));
-	void *lib = open_one(folders, blas_names);
+	void *lib = open_library(folders, blas_names);
 	int ok = lib != 0;
 	if (lib) { BLAS(LOOKUP) }
 	if (ok && !l->cublasLtCreate(&l->blas)) n = snprintf(names, size, "cublasLt %zu", l->cublasLtGetVersion());
 
-	lib = open_one(folders, dnn_names);
+	lib = open_library(folders, dnn_names);
 	ok = lib != 0;
 	if (lib) { DNN(LOOKUP) }
 	if (ok && !l->cudnnCreate(&l->dnn)) snprintf(names + n, size - n, "%scudnn %zu", n ? "," : "", l->cudnnGetVersion());
@@ -156,7 +156,7 @@ void library_close(gpu_library *l) {
 	free(l); // the libraries stay open: CUDA does not support unloading them
 }
 
-static void destroy(call *c) {
+static void destroy_call(call *c) {
 	gpu_library *l = c->lib;
 	if (c->desc) l->cublasLtMatmulDescDestroy(c->desc);
 	if (c->a) l->cublasLtMatrixLayoutDestroy(c->a);
@@ -171,12 +171,12 @@ static void destroy(call *c) {
 	free(c);
 }
 
-void library_free(uint64_t p) { destroy((call *)p); }
+void library_free(uint64_t p) { destroy_call((call *)p); }
 
 #define TRY(e) do { int rc_ = (e); if (rc_) return rc_; } while (0)
 
-// layout describes batch matrices of rows by cols elements, stored by columns.
-static int layout(gpu_library *l, void **out, int type, uint64_t rows, uint64_t cols, int64_t pitch, int32_t batch, int64_t stride) {
+// create_layout creates the description of batch matrices of rows by cols elements, stored by columns.
+static int create_layout(gpu_library *l, void **out, int type, uint64_t rows, uint64_t cols, int64_t pitch, int32_t batch, int64_t stride) {
 	TRY(l->cublasLtMatrixLayoutCreate(out, type, rows, cols, pitch));
 	if (batch == 1) return 0;
 	TRY(l->cublasLtMatrixLayoutSetAttribute(*out, LAYOUT_BATCH, &batch, sizeof batch));
@@ -205,13 +205,13 @@ static int describe_product(call *c, const gpu_product *p) {
 		TRY(l->cublasLtMatmulDescSetAttribute(c->desc, DESC_BIAS_POINTER, &somewhere, sizeof somewhere));
 	}
 
-	TRY(layout(l, &c->a, type, first ? p->k : p->n, first ? p->n : p->k, p->ldb, p->batch, p->stride_b));
-	TRY(layout(l, &c->b, type, second ? p->m : p->k, second ? p->k : p->m, p->lda, p->batch, p->stride_a));
-	return layout(l, &c->d, type, p->n, p->m, p->n, p->batch, (int64_t)p->m * p->n);
+	TRY(create_layout(l, &c->a, type, first ? p->k : p->n, first ? p->n : p->k, p->ldb, p->batch, p->stride_b));
+	TRY(create_layout(l, &c->b, type, second ? p->m : p->k, second ? p->k : p->m, p->lda, p->batch, p->stride_a));
+	return create_layout(l, &c->d, type, p->n, p->m, p->n, p->batch, (int64_t)p->m * p->n);
 }
 
-// ask fills found with up to max algorithms that need at most workspace_max bytes.
-static int ask(call *c, int64_t workspace_max, int max, heuristic *found, int *n) {
+// find_algorithms fills found with up to max algorithms that need at most workspace_max bytes.
+static int find_algorithms(call *c, int64_t workspace_max, int max, heuristic *found, int *n) {
 	gpu_library *l = c->lib;
 
 	void *wish = 0;
@@ -242,8 +242,8 @@ int library_product(gpu_library *l, const gpu_product *p, int64_t workspace_max,
 	call *probe = new_call(l, 0);
 	if (!probe) return 2;
 	int rc = describe_product(probe, p);
-	if (!rc) rc = ask(probe, workspace_max, max < FOUND_MAX ? max : FOUND_MAX, found, &n);
-	destroy(probe);
+	if (!rc) rc = find_algorithms(probe, workspace_max, max < FOUND_MAX ? max : FOUND_MAX, found, &n);
+	destroy_call(probe);
 
 	// Each candidate has its own descriptors, so that it can be freed alone.
 	for (int i = 0; !rc && i < n; i++) {
@@ -252,7 +252,7 @@ int library_product(gpu_library *l, const gpu_product *p, int64_t workspace_max,
 		call *c = new_call(l, 0);
 		if (!c) break;
 		if (describe_product(c, p)) {
-			destroy(c);
+			destroy_call(c);
 			continue;
 		}
 
@@ -262,7 +262,7 @@ int library_product(gpu_library *l, const gpu_product *p, int64_t workspace_max,
 	return 0; // an executor without candidates uses its own kernels
 }
 
-static int tensor(gpu_library *l, void **out, int format, int type, int n, int c, int h, int w) {
+static int create_tensor(gpu_library *l, void **out, int format, int type, int n, int c, int h, int w) {
 	TRY(l->cudnnCreateTensorDescriptor(out));
 	return l->cudnnSetTensor4dDescriptor(*out, format, type, n, c, h, w);
 }
@@ -272,9 +272,9 @@ static int describe_convolution(call *c, const gpu_convolution *p, int math) {
 	const int format = p->nhwc ? DNN_NHWC : DNN_NCHW, type = dnn_types[p->type];
 	c->bias = p->bias, c->residual = p->residual;
 
-	TRY(tensor(l, &c->x, format, type, p->n, p->c, p->h, p->w));
-	TRY(tensor(l, &c->y, format, type, p->n, p->k, p->oh, p->ow));
-	TRY(tensor(l, &c->vector, format, type, 1, p->k, 1, 1));
+	TRY(create_tensor(l, &c->x, format, type, p->n, p->c, p->h, p->w));
+	TRY(create_tensor(l, &c->y, format, type, p->n, p->k, p->oh, p->ow));
+	TRY(create_tensor(l, &c->vector, format, type, 1, p->k, 1, 1));
 
 	TRY(l->cudnnCreateFilterDescriptor(&c->w));
 	TRY(l->cudnnSetFilter4dDescriptor(c->w, type, format, p->k, p->c / p->groups, p->r, p->s));
@@ -303,7 +303,7 @@ int library_convolution(gpu_library *l, const gpu_convolution *p, int64_t worksp
 	if (!probe) return 2;
 	int rc = describe_convolution(probe, p, strict ? DNN_FMA_MATH : 1);
 	if (!rc) rc = l->cudnnGetConvolutionForwardAlgorithm_v7(l->dnn, probe->x, probe->w, probe->window, probe->y, FOUND_MAX, &n, found);
-	destroy(probe);
+	destroy_call(probe);
 
 	for (int i = 0; !rc && i < n && *count < max; i++) {
 		// The library has only one algorithm for a bias without an activation.
@@ -317,7 +317,7 @@ int library_convolution(gpu_library *l, const gpu_convolution *p, int64_t worksp
 		if (describe_convolution(c, p, strict ? DNN_FMA_MATH : found[i].math) ||
 			l->cudnnGetConvolutionForwardWorkspaceSize(l->dnn, c->x, c->w, c->window, c->y, c->fwd, &c->workspace) ||
 			(int64_t)c->workspace > workspace_max) {
-			destroy(c);
+			destroy_call(c);
 			continue;
 		}
 
