@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// The contract: every device passes it, emulated or not.
+// contract lists the tests that every device passes, emulated or not.
 var contract = []struct {
 	name string
 	run  func(t *testing.T, d *cuda.Device)
@@ -32,8 +32,8 @@ var contract = []struct {
 	{"submit allocates nothing", submitAllocatesNothing},
 }
 
-// TestOutOfMemoryAtEveryCall fails each call of a small life in turn, at the seam between the device and its
-// driver: on the emulation and, where there is one, on the driver itself.
+// TestOutOfMemoryAtEveryCall fails each call of a small life in turn, between the device and its driver: on the
+// emulation and, if there is one, on the real driver.
 func TestOutOfMemoryAtEveryCall(t *testing.T) {
 	for name, open := range map[string]func() (*cuda.Device, error){
 		"emulated": func() (*cuda.Device, error) { return cuda.OpenEmulated(cuda.Emulation{}) },
@@ -78,7 +78,7 @@ func TestContractGPU(t *testing.T) {
 	runContract(t, func() (*cuda.Device, error) { return cuda.Open(cuda.Config{PinnedBytesMax: 16 << 20}) })
 }
 
-// SkipIfNotSupported skips only where there is no GPU, and never when one is required.
+// skipIfNotSupported skips the test only if there is no GPU, and never if a GPU is required.
 func skipIfNotSupported(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, cuda.ErrNotSupported) {
@@ -118,7 +118,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// finish waits for everything on st.
+// finish waits for all commands on st.
 func finish(t *testing.T, d *cuda.Device, s *cuda.Submission, st *cuda.Stream) {
 	t.Helper()
 	ev, err := d.NewEvent()
@@ -131,7 +131,7 @@ func finish(t *testing.T, d *cuda.Device, s *cuda.Submission, st *cuda.Stream) {
 	must(t, d.Wait(ctx, ev))
 }
 
-// fixture is what most tests need: a stream, device memory and a host slab.
+// fixture has what most tests need: a stream, device memory and a host slab.
 type fixture struct {
 	st   *cuda.Stream
 	mem  *cuda.Memory
@@ -173,7 +173,7 @@ func copiesRoundTrip(t *testing.T, d *cuda.Device) {
 	s.Copy(f.st, second.Address(), f.mem.Address(), n)
 	s.Fill(f.st, second.Address()+10, 0xab, 100)
 	finish(t, d, &s, f.st)
-	clear(f.host.Bytes()) // poison: stale bytes must not pass
+	clear(f.host.Bytes()) // poison, so that stale bytes do not pass
 	s.Reset()
 	s.CopyOut(f.st, f.host.Bytes(), second.Address())
 	finish(t, d, &s, f.st)
@@ -214,10 +214,10 @@ func waitOrdersStreams(t *testing.T, d *cuda.Device) {
 		for i := range copyAll {
 			copyAll[i] = byte(round + 1)
 		}
-		s.CopyIn(f.st, f.mem.Address(), copyAll) // long
+		s.CopyIn(f.st, f.mem.Address(), copyAll) // a long copy
 		s.Record(f.st, ev)
 		s.Wait(second, ev)
-		s.Fill(second, f.mem.Address()+(8<<20)-1, 200, 1) // short, and must come after
+		s.Fill(second, f.mem.Address()+(8<<20)-1, 200, 1) // a short fill that must come later
 		finish(t, d, &s, second)
 		s.Reset()
 		s.CopyOut(second, f.host.Bytes(), f.mem.Address())

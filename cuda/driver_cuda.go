@@ -24,12 +24,12 @@ import (
 
 const supported = true
 
-// The array of commands crosses as it is.
+// C reads the array of commands without a copy, so both sides must have the same layout.
 var _ [0]struct{} = [unsafe.Sizeof(C.gpu_command{}) - unsafe.Sizeof(command{})]struct{}{}
 var _ [0]struct{} = [unsafe.Sizeof(C.gpu_handle{}) - unsafe.Sizeof(Handle{})]struct{}{}
 var _ [0]struct{} = [unsafe.Offsetof(C.gpu_command{}.block) - unsafe.Offsetof(command{}.block)]struct{}{}
 
-// gpu is the driver of a real device. It has no state of its own but the handle.
+// gpu is the driver of a real device. Its only state is the handle.
 type gpu struct {
 	dev   *C.gpu_device
 	props Properties
@@ -49,7 +49,7 @@ func deviceCount() (int, error) {
 }
 
 func openDriver(index int) (driver, error) {
-	// The C side reads our structs as bytes: where the layouts differ it would run garbage, not fail.
+	// C reads Go's structs as bytes. With different layouts it would not fail but run garbage.
 	if got := int(C.gpu_abi()); got != C.DB_GPU_ABI {
 		return nil, fmt.Errorf("open device: gpu.c has ABI %d, this binary wants %d", got, C.DB_GPU_ABI)
 	}
@@ -144,7 +144,7 @@ func (g *gpu) elapsed(from, to uint64) (time.Duration, Code) {
 	return time.Duration(float64(ms) * 1e6), c
 }
 
-// loadModule adds the zero byte that the driver wants behind PTX.
+// loadModule adds the zero byte that the driver requires after PTX.
 func (g *gpu) loadModule(image []byte) (uint64, Code) {
 	text := append(append(make([]byte, 0, len(image)+1), image...), 0)
 	var h C.uint64_t

@@ -9,7 +9,7 @@ import (
 
 const never = time.Duration(math.MaxInt64)
 
-// nextEnd returns the engine whose command ends first; call under mu.
+// nextEnd returns the engine whose command ends first; call it under mu.
 func (m *emulated) nextEnd() (engine int, end time.Duration) {
 	engine, end = -1, never
 	for i := range m.engines {
@@ -21,10 +21,10 @@ func (m *emulated) nextEnd() (engine int, end time.Duration) {
 	return engine, end
 }
 
-// finishCommand ends the command on an engine and lets its stream go on; call under turn and mu.
+// finishCommand ends the command on an engine, so that its stream can continue; call it under turn and mu.
 func (m *emulated) finishCommand(engine int) {
 	e := &m.engines[engine]
-	// In virtual time the bytes move only now; in real time they moved when somebody looked.
+	// In virtual time the bytes move only now. In real time they moved as soon as a caller looked.
 	if !e.performed && !m.performCopy(engine) {
 		return
 	}
@@ -33,22 +33,22 @@ func (m *emulated) finishCommand(engine int) {
 	m.now = max(m.now, end)
 	e.stream = nil
 	s.head++
-	// The stream's next command cannot begin before this one ended.
+	// The stream's next command cannot begin before this one has ended.
 	s.busy, s.ready = false, end
 }
 
-// performCopy moves the bytes of an engine's command; false when that took the device. It is called under
-// turn and mu, and lets go of mu meanwhile.
+// performCopy moves the bytes of an engine's command. It returns false if that made the device unusable. Call it
+// under turn and mu; it releases mu while it works.
 func (m *emulated) performCopy(engine int) bool {
 	e := &m.engines[engine]
 	cmd := e.stream.queue[e.stream.head]
 
-	// Whoever allocates meanwhile makes a new table of blocks: the command reads the one that it began with.
+	// An allocation creates a new table of blocks, so the command keeps reading the table with which it began.
 	m.running = m.mem
 	launch := m.launchOf(&cmd)
 	fn := m.cfg.Kernels[launch.Kernel]
 
-	// Kernels take their time without the lock.
+	// Kernels may run long, so they run without the lock.
 	m.mu.Unlock()
 	from := time.Now()
 	c := moveBytes(&m.running, &cmd, launch, fn)
@@ -61,14 +61,14 @@ func (m *emulated) performCopy(engine int) bool {
 	}
 
 	if !m.cfg.Virtual && cmd.op == opLaunch {
-		e.end = max(e.end, e.begin+took) // the Go form may take longer than the model says
+		e.end = max(e.end, e.begin+took) // the Go form may take longer than the model
 	}
 	return true
 }
 
 // moveBytes moves the bytes of one command.
 func moveBytes(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
-	// An access outside of what is allocated panics; a real device reports a code.
+	// An access outside allocated memory panics; a real device reports a code.
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -98,9 +98,9 @@ func moveBytes(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code
 	return CodeSuccess
 }
 
-// stepClock moves to the next end not after until and performs it; false when there is none. In virtual time a
-// command's effect is seen when it ends, so that a reader who does not wait finds stale bytes; in real
-// time the bytes move as soon as somebody looks, so that the end is not late by what moving takes.
+// stepClock moves to the next end not after until and performs it; it returns false if there is none. In virtual time
+// the effect of a command shows when the command ends, so that a reader who does not wait finds stale bytes. In real
+// time the bytes move as soon as a caller looks, so that the time of moving them does not delay the end.
 func (m *emulated) stepClock(until time.Duration) bool {
 	m.thawHung()
 	m.beginReady()
@@ -116,7 +116,7 @@ func (m *emulated) stepClock(until time.Duration) bool {
 		}
 	}
 
-	// All that has begun is performed: time moves on to the next end.
+	// Every command that has begun is performed, so time moves to the next end.
 	engine, end := m.nextEnd()
 	if engine < 0 || end > until {
 		return false
@@ -128,7 +128,7 @@ func (m *emulated) stepClock(until time.Duration) bool {
 	return true
 }
 
-// thawHung ends the hangs that are to end.
+// thawHung ends the hangs whose channel is closed.
 func (m *emulated) thawHung() {
 	for i := range m.engines {
 		e := &m.engines[i]
@@ -144,8 +144,8 @@ func (m *emulated) thawHung() {
 	}
 }
 
-// catchUp performs what has begun by now and completes what has ended. If another goroutine is at it,
-// that is left to it.
+// catchUp performs the commands that have begun by now and completes those that have ended. If another goroutine is
+// doing this, catchUp leaves the work to it.
 func (m *emulated) catchUp() {
 	if !m.turn.TryLock() {
 		return
@@ -157,8 +157,8 @@ func (m *emulated) catchUp() {
 	}
 }
 
-// pause is called between two queries of Device.Wait. Virtual time jumps to the next end; real time
-// sleeps until then.
+// pause is called between two queries of Device.Wait. Virtual time jumps to the next end; real time sleeps until
+// then.
 func (m *emulated) pause(tries int, _ time.Duration) bool {
 	if !m.cfg.Virtual {
 		m.sleepToEnd(tries)
@@ -169,14 +169,13 @@ func (m *emulated) pause(tries int, _ time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	// Nothing can change any more when no command ends, the device stays as it was, and streams still hold
-	// commands.
+	// Nothing can change any more if no command ends, the device stays as it was, and streams still hold commands.
 	before := m.lost
 	moved := m.stepClock(never)
 	return moved || m.lost != before || m.progressed()
 }
 
-// progressed tells whether begin alone completed something, as when only records were left.
+// progressed reports whether beginning commands alone completed something, for example when only records were left.
 func (m *emulated) progressed() bool {
 	for _, s := range m.order {
 		if s.head < len(s.queue) {
@@ -186,17 +185,17 @@ func (m *emulated) progressed() bool {
 	return true
 }
 
-// longest is how long a waiter sleeps without a look at its context and at faults.
+// longest is the longest sleep of a waiter before it checks its context and faults.
 const longest = 5 * time.Millisecond
 
-// sleepToEnd waits for the next end, which cannot move forwards for what is submitted already. The last
-// stretch is precise, the rest is cut so that the end of a context is seen.
+// sleepToEnd waits for the next end. For submitted commands that end cannot become earlier. The last stretch is
+// precise; a longer sleep is cut short, so that the waiter notices the end of its context.
 func (m *emulated) sleepToEnd(tries int) {
 	m.mu.Lock()
 	engine, end := m.nextEnd()
 	wait := end - m.readClock()
 
-	// A timer serves one waiter at a time, and only the last stretch, where precision counts.
+	// A timer serves one waiter at a time, and only for the last stretch, which must be precise.
 	var t *pace.Timer
 	if n := len(m.timers); engine >= 0 && wait <= 2*longest && n > 0 {
 		t, m.timers = m.timers[n-1], m.timers[:n-1]
@@ -204,7 +203,7 @@ func (m *emulated) sleepToEnd(tries int) {
 	m.mu.Unlock()
 
 	switch {
-	case engine < 0: // a hang, or another goroutine performs the command
+	case engine < 0: // a hang, or another goroutine is performing the command
 		time.Sleep(min(time.Duration(tries)*10*time.Microsecond, longest))
 		return
 	case wait > 2*longest:
@@ -231,7 +230,7 @@ func (m *emulated) sleepToEnd(tries int) {
 	m.timers = append(m.timers, t)
 }
 
-// Advance moves the virtual time of an emulated device on by d and performs what ends within it. It
+// Advance moves the virtual time of an emulated device forward by d and performs the commands that end within it. It
 // panics on any other device.
 func (d *Device) Advance(t time.Duration) {
 	m := d.virtual()
@@ -244,7 +243,7 @@ func (d *Device) Advance(t time.Duration) {
 	for m.stepClock(until) {
 	}
 
-	// Time passes also where nothing ends.
+	// Time also passes when nothing ends.
 	m.now = until
 }
 

@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// DeviceMemory is the memory of an emulated device. Every access is checked against what is allocated:
-// an address that was freed, was never given out, or runs past its block is an illegal address.
+// DeviceMemory is the memory of an emulated device. It checks every access against the allocated blocks. An address
+// that was freed, was never allocated, or runs past its block is an illegal address.
 type DeviceMemory struct {
 	total, used int64
 	next        uint64
-	blocks      []memoryBlock // by address; never changed in place: a running kernel reads a copy of this struct
+	blocks      []memoryBlock // by address; never changed in place, because a running kernel reads a copy of this struct
 }
 
 type memoryBlock struct {
@@ -18,7 +18,7 @@ type memoryBlock struct {
 	bytes []byte
 }
 
-// NewDeviceMemory returns memory of that size by itself, to run a KernelFunc without a device.
+// NewDeviceMemory returns separate memory of a size, to run a KernelFunc without a device.
 func NewDeviceMemory(bytes int64) *DeviceMemory { return &DeviceMemory{total: bytes, next: 1 << 40} }
 
 // Alloc returns zeroed memory.
@@ -27,19 +27,19 @@ func (m *DeviceMemory) Alloc(bytes int64) (Address, error) {
 	return Address(p), codeError(c, "alloc")
 }
 
-const memoryGuard = 1 << 16 // unmapped bytes between blocks, so that overruns are seen
+const memoryGuard = 1 << 16 // unmapped bytes between blocks, so that overruns are found
 
 func (m *DeviceMemory) alloc(bytes int64) (uint64, Code) {
 	if bytes > m.total-m.used {
 		return 0, CodeOutOfMemory
 	}
 
-	// No address is given out twice, so that a use after free is seen.
+	// No address is used twice, so that a use after free is found.
 	addr := m.next
 	m.next += (uint64(bytes)+255)&^255 + memoryGuard
 	m.used += bytes
 
-	// A new slice each time: a kernel that runs reads the old one without a lock.
+	// Create a new slice, because a running kernel reads the old one without a lock.
 	m.blocks = append(slices.Clip(m.blocks), memoryBlock{addr: addr, bytes: alignedBytes(bytes)})
 	return addr, CodeSuccess
 }
@@ -56,7 +56,7 @@ func (m *DeviceMemory) free(addr uint64) Code {
 		return CodeInvalidValue
 	}
 
-	// Kernels that run read the old slice without a lock: it is left as it is.
+	// Running kernels read the old slice without a lock, so it stays unchanged.
 	m.used -= int64(len(m.blocks[i].bytes))
 	m.blocks = slices.Delete(slices.Clone(m.blocks), i, i+1)
 	return CodeSuccess
@@ -79,7 +79,7 @@ func (m *DeviceMemory) indexOf(addr uint64) (int, bool) {
 	return i, i >= 0
 }
 
-// illegalAddress is what a kernel panics with; the emulation turns it into CodeIllegalAddress.
+// illegalAddress is the value with which a kernel panics; the emulation turns it into CodeIllegalAddress.
 type illegalAddress struct{ addr, bytes uint64 }
 
 // Bytes returns n bytes of device memory at addr.
@@ -99,7 +99,7 @@ func (m *DeviceMemory) view(addr uint64, n int64) ([]byte, bool) {
 	b := m.blocks[i]
 	off := addr - b.addr
 
-	// Compared without a sum, which could wrap around.
+	// Compare without a sum, which could overflow.
 	if off > uint64(len(b.bytes)) || uint64(n) > uint64(len(b.bytes))-off {
 		return nil, false
 	}

@@ -8,25 +8,25 @@ import (
 type emStream struct {
 	queue  []emCommand // from head on
 	head   int
-	params []byte        // of the queue's launches
-	busy   bool          // its head command runs on an engine
+	params []byte        // of the launches in queue
+	busy   bool          // the command at its head is running on an engine
 	ready  time.Duration // when the command before its head ended
 	freed  bool
 }
 
-// startTime is when the head of s can start at the earliest.
+// startTime is the earliest time at which the head of s can start.
 func (s *emStream) startTime() time.Duration { return max(s.ready, s.queue[s.head].at) }
 
 type emCommand struct {
 	command
-	params  []byte        // of a launch in a graph; others have theirs in the stream's
+	params  []byte        // of a launch in a graph; other launches have theirs in the stream
 	at      time.Duration // of submission
 	seq     uint64        // order of submission
 	target  uint64        // of a record: its number; of a wait: the record it waits for
 	inGraph bool
 }
 
-// emEvent counts records; done is the highest that completed, at when that was.
+// emEvent counts records. done is the highest one that has completed, and at is its time.
 type emEvent struct {
 	recorded, done uint64
 	at             time.Duration
@@ -55,7 +55,7 @@ func (m *emulated) freeStream(h uint64) Code {
 	}
 
 	if s.head < len(s.queue) {
-		s.freed = true // the driver, too, destroys a stream when its commands are done
+		s.freed = true // like the driver, destroy a stream only when its commands are done
 	} else {
 		m.order = slices.DeleteFunc(m.order, func(o *emStream) bool { return o == s })
 	}
@@ -86,14 +86,15 @@ func (m *emulated) query(h uint64) Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	// Nothing runs by itself: in real time whoever asks performs what is due, and for that mu must be free.
+	// Nothing runs in the background: in real time the caller of a query performs what is due, and mu must be free
+	// for that.
 	if e := m.events[h]; e != nil && e.done < e.recorded && m.lost == CodeSuccess && !m.cfg.Virtual {
 		m.mu.Unlock()
 		m.catchUp()
 		m.mu.Lock()
 	}
 
-	// The event may have been freed meanwhile.
+	// The event may have been freed in the meantime.
 	e := m.events[h]
 	switch {
 	case m.lost != CodeSuccess:
@@ -132,7 +133,7 @@ func (m *emulated) submitCommands(commands []command, params []byte) (n int, c C
 	return n, c
 }
 
-// enqueueCommands appends commands to their streams; call under mu. A graph is unfolded here.
+// enqueueCommands appends commands to their streams and expands graphs; call it under mu.
 func (m *emulated) enqueueCommands(at time.Duration, commands []command, params []byte, inGraph bool) (int, Code) {
 	for i := range commands {
 		cmd := &commands[i]
@@ -154,7 +155,7 @@ func (m *emulated) enqueueCommands(at time.Duration, commands []command, params 
 			if m.kernels[cmd.a] == "" || cmd.b+cmd.n > uint64(len(params)) || cmd.block[0]*cmd.block[1]*cmd.block[2] == 0 {
 				return i, CodeInvalidValue
 			}
-			q.params = params[cmd.b : cmd.b+cmd.n] // a graph's stay as they are
+			q.params = params[cmd.b : cmd.b+cmd.n] // the parameters of a graph never change
 		case opRecord, opWait:
 			e := m.events[cmd.a]
 			if e == nil {
@@ -163,7 +164,7 @@ func (m *emulated) enqueueCommands(at time.Duration, commands []command, params 
 			if cmd.op == opRecord {
 				e.recorded++
 			}
-			// A wait is for the latest record before it; records that follow do not hold it up.
+			// A wait is for the latest earlier record; later records do not delay it.
 			q.target = e.recorded
 		}
 
@@ -172,7 +173,7 @@ func (m *emulated) enqueueCommands(at time.Duration, commands []command, params 
 	return len(commands), CodeSuccess
 }
 
-// pushCommand appends a command. Memory of commands that are through is used again.
+// pushCommand appends a command. It reuses the memory of completed commands.
 func (s *emStream) pushCommand(q emCommand) {
 	switch {
 	case s.head == len(s.queue):
@@ -182,10 +183,9 @@ func (s *emStream) pushCommand(q emCommand) {
 		s.head = 0
 	}
 
-	// The caller fills its submission anew while these commands are under way, so their parameters are copied.
-	// A graph keeps its own.
+	// The caller refills its submission while these commands run, so copy their parameters. A graph keeps its own.
 	if len(q.params) > 0 && !q.inGraph {
-		if len(s.params)+len(q.params) > cap(s.params) { // those in use keep the old memory
+		if len(s.params)+len(q.params) > cap(s.params) { // running commands keep the old memory
 			s.params = make([]byte, 0, max(4<<10, 2*len(q.params)))
 		}
 		n := len(s.params)
@@ -224,7 +224,7 @@ func (m *emulated) capture(stream uint64, commands []command, params []byte) (ui
 		}
 	}
 
-	// Copied, since the caller fills its submission anew.
+	// Copy, because the caller refills its submission.
 	h := m.newHandle()
 	m.graphs[h] = emGraph{commands: append([]command(nil), commands...), params: append([]byte(nil), params...)}
 	return h, CodeSuccess

@@ -21,7 +21,7 @@ func virtual(t *testing.T, e cuda.Emulation) *cuda.Device {
 	return d
 }
 
-// 1e9 bytes per second make 1 MB take a millisecond.
+// At 1e9 bytes per second 1 MB takes a millisecond.
 var slowCopies = cuda.Emulation{CopyInBandwidth: 1e9, CopyOutBandwidth: 1e9, CommandTime: time.Nanosecond}
 
 func TestCopiesOverlapAcrossEnginesOnly(t *testing.T) {
@@ -60,7 +60,7 @@ func TestPageableCopiesAreSlower(t *testing.T) {
 	e.PinnedBytesMax = 1 << 20
 	d := virtual(t, e)
 	defer d.Close()
-	f := fix(t, d, 2_000_000) // over the bound: pageable
+	f := fix(t, d, 2_000_000) // over the bound, so pageable
 	defer f.free()
 	if f.host.Pinned() || d.PinnedStats().Fallbacks != 1 || d.PinnedStats().Held != 0 {
 		t.Fatalf("pinned %v, %+v", f.host.Pinned(), d.PinnedStats())
@@ -104,7 +104,7 @@ func TestKernelsOfOneStreamSeeEachOther(t *testing.T) {
 	}
 }
 
-// Every setup call of a small life fails in turn; nothing leaks and the error names the call.
+// TestFaultAtEverySite fails each setup call of a small life in turn. Nothing leaks, and the error names the call.
 func TestFaultAtEverySite(t *testing.T) {
 	for _, code := range []cuda.Code{cuda.CodeOutOfMemory, cuda.CodeDeviceUnavailable} {
 		for n := 0; ; n++ {
@@ -125,7 +125,7 @@ func TestFaultAtEverySite(t *testing.T) {
 			if hit == "" {
 				break
 			}
-			// The pool answers a failed pin with pageable memory, unless the device is gone.
+			// The pool answers a failed pin with pageable memory, unless the device is lost.
 			if err == nil && (hit != "pin" || code.Sticky()) {
 				t.Errorf("%v at %s: no error", code, hit)
 			}
@@ -136,7 +136,7 @@ func TestFaultAtEverySite(t *testing.T) {
 	}
 }
 
-// smallLife uses every kind of call, and gives everything back whatever happens.
+// smallLife makes every kind of call and frees everything whatever happens.
 func smallLife(d *cuda.Device) error {
 	st, err := d.NewStream()
 	if err != nil {
@@ -214,7 +214,7 @@ func TestHangEndsWithTheContext(t *testing.T) {
 		cancel()
 		ev.Free()
 		began := time.Now()
-		f.free() // the driver's call would wait for the fill, for ever
+		f.free() // the driver's call would wait for the fill forever
 		if err := d.Close(); !errors.Is(err, cuda.ErrHung) || !strings.Contains(err.Error(), "left to the end of the process") {
 			t.Errorf("virtual %v: close: %v", virtualTime, err)
 		}
@@ -224,14 +224,15 @@ func TestHangEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// Nobody has waited, so nobody knows that the device hangs: Close finds out.
+// TestCloseGivesUpOnAHungDevice shows that Close itself finds out that the device hangs when nothing has waited
+// before.
 func TestCloseGivesUpOnAHungDevice(t *testing.T) {
 	d := virtual(t, cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault { return cuda.Fault{Hang: s.Op == "copy in"} }})
 	f := fix(t, d, 4096)
 	var s cuda.Submission
 	s.CopyIn(f.st, f.mem.Address(), f.host.Bytes())
 	must(t, d.Submit(&s))
-	f.host.Free() // to the pool: the driver is not called
+	f.host.Free() // goes to the pool, so the driver is not called
 	f.st.Free()
 	if err := d.Close(); !errors.Is(err, cuda.ErrHung) || !strings.Contains(err.Error(), "gave up") || !strings.Contains(err.Error(), "DeviceBytes:4096") {
 		t.Errorf("close: %v", err)
@@ -241,7 +242,7 @@ func TestCloseGivesUpOnAHungDevice(t *testing.T) {
 	}
 }
 
-// A hang that ends lets everything behind it go on.
+// TestAHangThatEnds shows that the commands behind a hang continue when it ends.
 func TestAHangThatEnds(t *testing.T) {
 	until := make(chan struct{})
 	d, err := cuda.OpenEmulated(cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault {
@@ -269,8 +270,8 @@ func TestAHangThatEnds(t *testing.T) {
 	must(t, d.Close())
 }
 
-// In real time an event completes when the model says, whoever looks and however late; commands submitted
-// later do not begin before they were submitted.
+// TestRealTimeFollowsTheModel shows that in real time an event completes when the model says, whoever looks and
+// however late. Commands submitted later do not begin before their submission.
 func TestRealTimeFollowsTheModel(t *testing.T) {
 	d, err := cuda.OpenEmulated(cuda.Emulation{CopyInBandwidth: 1e9, CommandTime: time.Nanosecond})
 	must(t, err)
@@ -285,7 +286,7 @@ func TestRealTimeFollowsTheModel(t *testing.T) {
 	s.CopyIn(f.st, f.mem.Address(), f.host.Bytes()) // 3 ms
 	s.Record(f.st, evs[1])
 	must(t, d.Submit(&s))
-	time.Sleep(20 * time.Millisecond) // nobody looks
+	time.Sleep(20 * time.Millisecond) // nothing looks at the device
 	s.Reset()
 	s.Record(f.st, evs[2])
 	s.CopyIn(f.st, f.mem.Address(), f.host.Bytes())
@@ -338,7 +339,7 @@ func TestUseAfterFreeIsSeen(t *testing.T) {
 	must(t, d.Submit(&s))
 	d.Advance(time.Second)
 
-	// The copy has run by now: the next call that asks the device is told.
+	// The copy has run by now, so the next call that asks the device gets the error.
 	must(t, d.Submit(oneFill(d)))
 	var e *cuda.Error
 	if _, err := d.NewEvent(); !errors.As(err, &e) || e.Code != cuda.CodeIllegalAddress || !errors.Is(err, cuda.ErrDeviceLost) {

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// The engines work in parallel, each on one command at a time, as a GPU's two copy engines and its
-// processors do. Records, waits and graphs' bookkeeping take no engine.
+// The engines work in parallel, each on one command at a time, like a GPU's two copy engines and its processors.
+// Records, waits and the start of a graph use no engine.
 const (
 	engineIn = iota
 	engineOut
@@ -24,7 +24,7 @@ type emEngine struct {
 	until     <-chan struct{} // ends the hang
 }
 
-// readClock returns the time now; call under mu.
+// readClock returns the current time; call it under mu.
 func (m *emulated) readClock() time.Duration {
 	if !m.cfg.Virtual {
 		m.now = max(m.now, time.Since(m.start))
@@ -32,19 +32,19 @@ func (m *emulated) readClock() time.Duration {
 	return m.now
 }
 
-// beginReady starts every command that can start and handles those that need no engine; call under mu. A
-// command whose start lies behind the next end waits for it: what ends may let an earlier one through.
+// beginReady starts every command that can start, and handles those that need no engine; call it under mu. A command
+// that would start after the next end waits for that end, which may let an earlier command start.
 func (m *emulated) beginReady() {
 	for again := true; again && m.lost == CodeSuccess; {
 		again = false
 		_, horizon := m.nextEnd()
 
-		// For each engine, the stream whose head may start first.
+		// For each engine, find the stream whose head can start first.
 		var best [engineCount]*emStream
 		for i := 0; i < len(m.order); i++ {
 			s := m.order[i]
 
-			// A freed stream goes when its last command is through.
+			// A freed stream is removed after its last command.
 			if s.head == len(s.queue) && s.freed {
 				m.order = slices.Delete(m.order, i, i+1)
 				i--
@@ -60,7 +60,7 @@ func (m *emulated) beginReady() {
 				continue
 			}
 
-			// First ready, first served; ties by the order of submission.
+			// The first ready is the first served; ties go by the order of submission.
 			b := best[engine]
 			if m.engines[engine].stream == nil && s.startTime() <= horizon &&
 				(b == nil || s.startTime() < b.startTime() || s.startTime() == b.startTime() && cmd.seq < b.queue[b.head].seq) {
@@ -68,7 +68,7 @@ func (m *emulated) beginReady() {
 			}
 		}
 		if again {
-			continue // a mark may have let an earlier command through
+			continue // a record or a wait may have let an earlier command start
 		}
 
 		for engine, s := range best {
@@ -91,11 +91,11 @@ func engineOf(op uint32) int {
 	return engineCompute
 }
 
-// markHead performs a record or a wait at the head of s; false when the wait must go on.
+// markHead performs a record or a wait at the head of s; it returns false if the wait must continue.
 func (m *emulated) markHead(s *emStream, cmd *emCommand) bool {
 	e := m.events[cmd.a]
 
-	// An event that was freed holds up nobody.
+	// A freed event delays no stream.
 	if e != nil && cmd.op == opWait && e.done < cmd.target {
 		return false
 	}
@@ -114,13 +114,13 @@ func (m *emulated) markHead(s *emStream, cmd *emCommand) bool {
 
 var opNames = [...]string{opCopyIn: "copy in", opCopyOut: "copy out", opCopy: "copy", opFill: "fill", opLaunch: "launch"}
 
-// runHead puts the head of s on an engine.
+// runHead starts the head of s on an engine.
 func (m *emulated) runHead(engine int, s *emStream) {
 	cmd := &s.queue[s.head]
 	f := m.faultAt(opNames[cmd.op])
 	if f.Code != CodeSuccess {
 		if m.lost == CodeSuccess {
-			m.lost = CodeLaunchFailed // a command's failure is seen later and takes the context, as in CUDA
+			m.lost = CodeLaunchFailed // as in CUDA, the failure of a command shows later and makes the context unusable
 		}
 		return
 	}
@@ -131,7 +131,7 @@ func (m *emulated) runHead(engine int, s *emStream) {
 }
 
 func (m *emulated) durationOf(cmd *emCommand) time.Duration {
-	// Commands of a graph were prepared when it was captured: what remains is taken as a quarter.
+	// The commands of a graph were prepared at its capture; the model charges a quarter of the time for the rest.
 	over := m.cfg.CommandTime
 	if cmd.inGraph {
 		over /= 4
@@ -155,7 +155,7 @@ func (m *emulated) durationOf(cmd *emCommand) time.Duration {
 	return bytes(m.cfg.DeviceBandwidth)
 }
 
-// pageableFactor returns how much slower the copy of host memory at p is.
+// pageableFactor returns how much slower a copy of host memory at p is.
 func (m *emulated) pageableFactor(p, n uint64) float64 {
 	for start, b := range m.host {
 		if b.pinned && uint64(start) <= p && p+n <= uint64(start)+uint64(len(b.mem)) {
@@ -170,7 +170,7 @@ func (m *emulated) launchOf(cmd *emCommand) Launch {
 		Grid: Dim{cmd.grid[0], cmd.grid[1], cmd.grid[2]}, Block: Dim{cmd.block[0], cmd.block[1], cmd.block[2]}}
 }
 
-// hostBytes is host memory named by a command: the caller keeps it alive (see Submission).
+// hostBytes returns host memory that a command names; the caller keeps it alive (see Submission).
 func hostBytes(p, n uint64) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
 }

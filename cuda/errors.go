@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// Code is a result of the CUDA driver, with the driver's own numbers. Zero is success and never
-// becomes an error.
+// Code is a result of the CUDA driver, with the driver's own numbers. Zero is success and never becomes an error.
 type Code int32
 
-// The codes that Downbeat tells apart; every other number of the driver passes through as it is.
+// The codes that Downbeat distinguishes. All other numbers of the driver are passed on unchanged.
 const (
 	CodeSuccess           Code = 0
 	CodeInvalidValue      Code = 1
@@ -34,7 +33,7 @@ const (
 	CodeUnknown           Code = 999
 )
 
-// The ends of the driver's codes for kernels that went wrong; between them lie codes of other kinds.
+// The first and the last of the driver's codes for failed kernels; some codes between them mean other things.
 const (
 	codeAssert        Code = 710
 	codeHardwareStack Code = 714
@@ -58,7 +57,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", int32(c))
 }
 
-// Sticky tells whether the device is unusable after this code, until it is closed and opened again.
+// Sticky reports whether the device is unusable after this code until it is closed and opened again.
 func (c Code) Sticky() bool {
 	switch {
 	case c == CodeDeviceUnavailable, c == CodeECC, c == CodeUnknown, c == CodeInvalidContext:
@@ -69,7 +68,7 @@ func (c Code) Sticky() bool {
 	return c >= codeHardwareStack && c <= CodeLaunchFailed
 }
 
-// Error is a call that the device refused. Op names the call, with sizes where they explain it.
+// Error is a call that the device refused. Op names the call, with sizes if they explain the error.
 type Error struct {
 	Op   string
 	Code Code
@@ -91,7 +90,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// What callers decide on; an *Error matches them through errors.Is.
+// The errors on which callers decide; an *Error matches them through errors.Is.
 var (
 	ErrNotSupported = errors.New("cuda: no GPU support in this build or on this host")
 	ErrOutOfMemory  = errors.New("cuda: out of memory")

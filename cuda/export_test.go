@@ -2,7 +2,7 @@ package cuda
 
 import "unsafe"
 
-// failing fails the n-th call of the driver, from 0, that may allocate, as if memory were out.
+// failing fails call n of the driver that may allocate, counted from 0, as if memory were exhausted.
 type failing struct {
 	driver
 	left int
@@ -73,7 +73,7 @@ func (f *failing) submitCommands(commands []command, params []byte) (int, Code) 
 	return f.driver.submitCommands(commands, params)
 }
 
-// FailNth makes the n-th call of d's driver that may allocate fail; hit names it once it has.
+// FailNth makes call n of d's driver that may allocate fail. hit returns its name once it has failed.
 func FailNth(d *Device, n int) (hit func() string) {
 	f := &failing{driver: d.drv, left: n}
 	d.drv = f

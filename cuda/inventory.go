@@ -1,6 +1,6 @@
 package cuda
 
-// GPU is what the management library says of one GPU; fields that a GPU does not tell are zero.
+// GPU is the management library's description of one GPU. Fields that a GPU does not report are zero.
 type GPU struct {
 	Index       int
 	Name, UUID  string
@@ -9,15 +9,15 @@ type GPU struct {
 	MemoryFree  int64
 	Utilization int        // percent of the last sample in which a kernel ran
 	ClockMHz    int        // of the processors, now
-	Watts       float64    // that it takes now
-	WattsMost   float64    // that it may take
-	Joules      float64    // that it has taken since its driver was loaded
-	MIG         bool       // split into instances: CUDA sees those, not the whole
+	Watts       float64    // the power that it takes now
+	WattsMost   float64    // the power that it may take
+	Joules      float64    // the energy since its driver was loaded
+	MIG         bool       // split into instances; CUDA sees the instances, not the whole GPU
 	Instances   []Instance // with MIG
-	Exclusive   bool       // one process at a time may use it, or none (compute mode)
+	Exclusive   bool       // only one process at a time may use it, or none (compute mode)
 	MPSDaemon   bool       // the multi-process service runs on this host
-	MPS         int        // processes that run on this GPU through it
-	Processes   int        // others that compute on it directly
+	MPS         int        // processes that use this GPU through it
+	Processes   int        // processes that use it directly
 }
 
 // Instance is a part of a GPU in MIG mode.
@@ -26,6 +26,6 @@ type Instance struct {
 	MemoryBytes int64
 }
 
-// Inventory lists the GPUs of this host without touching them. Without the tag cuda, or without
-// libnvidia-ml on the host, the error matches ErrNotSupported. It may be called by any goroutine.
+// Inventory lists the GPUs of this host without using them. Without the tag cuda, or without libnvidia-ml on the
+// host, the error matches ErrNotSupported. Any goroutine may call it.
 func Inventory() ([]GPU, error) { return listGPUs() }

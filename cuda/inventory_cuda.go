@@ -11,16 +11,15 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// listGPUs must not call anything of nvml before Init has succeeded: without the library every other
-// call, Shutdown too, ends the process. Functions that older drivers lack are looked up first for the
-// same reason.
+// listGPUs must not call any other function of nvml before Init has succeeded: without the library every other call,
+// even Shutdown, ends the process. It looks up functions that older drivers lack first, for the same reason.
 func listGPUs() ([]GPU, error) {
 	switch rc := nvml.Init(); rc {
 	case nvml.SUCCESS:
 	case nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_DRIVER_NOT_LOADED:
 		return nil, fmt.Errorf("inventory: no libnvidia-ml or no driver on this host: %w", ErrNotSupported)
 	default:
-		return nil, fmt.Errorf("inventory: nvml code %d", rc) // nvml.ErrorString would be a call
+		return nil, fmt.Errorf("inventory: nvml code %d", rc) // nvml.ErrorString would also be a call
 	}
 	defer nvml.Shutdown()
 
@@ -42,7 +41,7 @@ func listGPUs() ([]GPU, error) {
 	return all, nil
 }
 
-// describeGPU asks for everything; what a GPU or driver does not have stays zero.
+// describeGPU reads all properties; those that a GPU or a driver does not have stay zero.
 func describeGPU(i int, driver string, d nvml.Device) GPU {
 	g := GPU{Index: i, Driver: driver}
 	g.Name, _ = d.GetName()
@@ -60,7 +59,7 @@ func describeGPU(i int, driver string, d nvml.Device) GPU {
 
 	readPower(d, &g)
 
-	// Older drivers lack some calls, and a call that is not there ends the process.
+	// Older drivers lack some calls, and calling a missing function ends the process.
 	if hasSymbol("nvmlDeviceGetMigMode") {
 		mode, _, rc := d.GetMigMode()
 		if g.MIG = rc == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE; g.MIG {
@@ -87,7 +86,7 @@ func describeGPU(i int, driver string, d nvml.Device) GPU {
 	return g
 }
 
-// readPower asks for power and energy, which the library tells in thousandths.
+// readPower reads power and energy, which the library reports in thousandths.
 func readPower(d nvml.Device, g *GPU) {
 	if hasSymbol("nvmlDeviceGetPowerUsage") {
 		if mW, rc := d.GetPowerUsage(); rc == nvml.SUCCESS {
@@ -106,7 +105,7 @@ func readPower(d nvml.Device, g *GPU) {
 	}
 }
 
-// listInstances lists the parts of a GPU in MIG mode.
+// listInstances lists the instances of a GPU in MIG mode.
 func listInstances(d nvml.Device) (all []Instance) {
 	if !hasSymbol("nvmlDeviceGetMaxMigDeviceCount") || !hasSymbol("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return nil
@@ -120,7 +119,7 @@ func listInstances(d nvml.Device) (all []Instance) {
 	for i := range min(n, 64) {
 		part, rc := d.GetMigDeviceHandleByIndex(i)
 		if rc != nvml.SUCCESS {
-			continue // places that hold no instance
+			continue // positions without an instance
 		}
 
 		x := Instance{}
@@ -135,11 +134,11 @@ func listInstances(d nvml.Device) (all []Instance) {
 	return all
 }
 
-// mpsDaemon looks for the control pipe of the multi-process service.
+// mpsDaemon reports whether the control pipe of the multi-process service exists.
 func mpsDaemon() bool {
 	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
 	if dir == "" {
-		// Where the control daemon puts its pipe unless it is told otherwise.
+		// The default folder of the control daemon's pipe.
 		dir = "/tmp/nvidia-mps"
 	}
 

@@ -14,9 +14,9 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// TestInventoryOfATestLibrary lists two GPUs of a management library made for the test: what MIG, the compute
-// mode and the multi-process service come to, without calling what an older library lacks. The library is
-// found by the loader's path, so the test runs itself again with it.
+// TestInventoryOfATestLibrary lists two GPUs of a management library made for the test. It shows the results for MIG,
+// the compute mode and the multi-process service, without a call that an older library lacks. The loader's path must
+// name the library, so the test runs itself again with it.
 func TestInventoryOfATestLibrary(t *testing.T) {
 	if os.Getenv("DOWNBEAT_INVENTORY") == "1" {
 		gpus, err := cuda.Inventory()

@@ -1,12 +1,12 @@
 package cuda
 
-// Libraries are cuBLASLt and cuDNN, as far as the host has them. They belong to the goroutine that submits.
+// Libraries are cuBLASLt and cuDNN, if the host has them. They belong to the goroutine that submits.
 type Libraries struct {
 	names string
 	state libraries
 }
 
-// Names says what was found, with versions; "" for nothing.
+// Names returns the libraries found, with versions; "" for none.
 func (l *Libraries) Names() string {
 	if l == nil {
 		return ""
@@ -14,7 +14,7 @@ func (l *Libraries) Names() string {
 	return l.names
 }
 
-// The types of numbers and the activations that libraries compute.
+// The number types and the activations that libraries compute.
 const (
 	LibraryFloat int32 = iota
 	LibraryHalf
@@ -28,9 +28,9 @@ const (
 	LibraryGelu // the tanh approximation
 )
 
-// Product is D[i] = act(Alpha·A[i]·B[i] + bias[n] + residual[i]) for i < Batch, row-major with D dense; A is [M,K], or [K,M]
-// where TransA is 1, rows LDA elements apart; B likewise. Bias and Residual are 1 where there is one. The layout
-// is that of gpu_product in library.h.
+// Product is D[i] = act(Alpha·A[i]·B[i] + bias[n] + residual[i]) for i < Batch, row-major with D dense. A is [M,K],
+// or [K,M] if TransA is 1, with rows LDA elements apart; B likewise. Bias and Residual are 1 if there is one. The
+// layout is that of gpu_product in library.h.
 type Product struct {
 	Type, Act, Bias, Residual      int32
 	M, N, K, Batch, TransA, TransB int32
@@ -53,11 +53,11 @@ type Operands struct {
 	State                              uint64
 }
 
-// Candidate is a library's way to compute a product or a convolution. Its kernel takes Operands; grid and block
-// do not matter. Free it once no submission and no graph names it.
+// Candidate is one way of a library to compute a product or a convolution. Its kernel takes Operands; grid and block
+// do not matter. Free it once no submission and no graph refers to it.
 type Candidate struct {
 	Kernel    Kernel
 	State     uint64
 	Workspace int64 // bytes at Operands.Workspace
-	Algorithm int   // the library's number, or its place in the library's own order
+	Algorithm int   // the library's number, or the position in the library's own order
 }

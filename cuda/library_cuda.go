@@ -18,8 +18,8 @@ type libraries = *C.gpu_library
 
 const candidatesMax = 16
 
-// OpenLibraries looks for cuBLASLt and cuDNN in folders, separated by colons, then where the dynamic linker does.
-// What is not there is left out: then no candidates come from it.
+// OpenLibraries searches folders, a list separated by colons, then the dynamic linker's path. A missing library is
+// not an error: it gives no candidates.
 func (d *Device) OpenLibraries(folders string) (*Libraries, error) {
 	g, ok := d.drv.(*gpu)
 	if !ok {
@@ -42,7 +42,7 @@ func (d *Device) OpenLibraries(folders string) (*Libraries, error) {
 	return l, nil
 }
 
-// Close lets go of the libraries; their candidates must be freed.
+// Close closes the libraries. Their candidates must be freed first.
 func (l *Libraries) Close() {
 	if l != nil && l.state != nil {
 		C.library_close(l.state)
@@ -50,8 +50,8 @@ func (l *Libraries) Close() {
 	}
 }
 
-// Product returns the libraries' ways to compute p with at most workspace bytes, the most promising first; none
-// where they cannot.
+// Product returns the libraries' ways to compute p with at most workspace bytes, the most promising first; nil if
+// there are none.
 func (l *Libraries) Product(p Product, workspace int64, most int) ([]Candidate, error) {
 	if l.state == nil {
 		return nil, nil
@@ -62,7 +62,7 @@ func (l *Libraries) Product(p Product, workspace int64, most int) ([]Candidate, 
 	return candidatesOf(found[:n]), codeError(c, "ask for a product")
 }
 
-// Convolution is Product for convolutions.
+// Convolution is the same as Product, for convolutions.
 func (l *Libraries) Convolution(p Convolution, workspace int64, most int) ([]Candidate, error) {
 	if l.state == nil {
 		return nil, nil
@@ -81,7 +81,7 @@ func candidatesOf(found []C.gpu_candidate) (all []Candidate) {
 	return all
 }
 
-// Free forgets the candidate.
+// Free frees the candidate.
 func (c *Candidate) Free() {
 	if c.State != 0 {
 		C.library_free(C.uint64_t(c.State))

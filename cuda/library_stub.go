@@ -4,16 +4,16 @@ package cuda
 
 type libraries struct{}
 
-// OpenLibraries finds none in this build.
+// OpenLibraries finds no library in this build.
 func (d *Device) OpenLibraries(string) (*Libraries, error) { return &Libraries{}, nil }
 
 // Close does nothing.
 func (l *Libraries) Close() {}
 
-// Product has no candidates.
+// Product returns no candidates.
 func (l *Libraries) Product(Product, int64, int) ([]Candidate, error) { return nil, nil }
 
-// Convolution has no candidates.
+// Convolution returns no candidates.
 func (l *Libraries) Convolution(Convolution, int64, int) ([]Candidate, error) { return nil, nil }
 
 // Free does nothing.

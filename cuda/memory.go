@@ -31,13 +31,13 @@ func (d *Device) Alloc(bytes int64) (*Memory, error) {
 	return &Memory{dev: d, addr: Address(p), bytes: bytes}, nil
 }
 
-// Address returns where the block starts.
+// Address returns the start of the block.
 func (m *Memory) Address() Address { return m.addr }
 
 // Bytes returns the block's size.
 func (m *Memory) Bytes() int64 { return m.bytes }
 
-// Free gives the block back at once; no command may still use it. It is idempotent.
+// Free frees the block at once; no command may still use it. Free is idempotent.
 func (m *Memory) Free() {
 	if m == nil || m.addr == 0 {
 		return
@@ -45,19 +45,19 @@ func (m *Memory) Free() {
 
 	m.dev.releaseLater(release{device: uint64(m.addr)})
 
-	// What the driver does not give back is counted as abandoned, not as live.
+	// Memory that the driver did not free counts as abandoned, not as live.
 	m.addr = 0
 	m.dev.live.deviceBytes.Add(-m.bytes)
 	m.dev.live.deviceBlocks.Add(-1)
 }
 
-// Registered is host memory of another owner (the data plane's), pinned for the device's copies.
+// Registered is host memory with another owner, the data plane, pinned for the device's copies.
 type Registered struct {
 	dev *Device
 	p   unsafe.Pointer
 }
 
-// Register pins mem, which must not lie on Go's heap: mapped or C memory.
+// Register pins mem, which must not lie in Go's heap: it must be mapped memory or C memory.
 func (d *Device) Register(mem []byte) (*Registered, error) {
 	if err := d.checkUsable("register"); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (d *Device) Register(mem []byte) (*Registered, error) {
 	return &Registered{dev: d, p: p}, nil
 }
 
-// Free unpins the memory; no copy may still use it. It is idempotent.
+// Free unpins the memory; no copy may still use it. Free is idempotent.
 func (r *Registered) Free() {
 	if r == nil || r.p == nil {
 		return

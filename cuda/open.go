@@ -2,10 +2,10 @@ package cuda
 
 import "fmt"
 
-// Supported tells whether this binary was built with the tag cuda. A GPU may still be absent.
+// Supported reports whether this binary was built with the tag cuda. A GPU may still be absent.
 func Supported() bool { return supported }
 
-// Count returns how many GPUs the driver offers; ErrNotSupported without the tag or a driver.
+// Count returns the number of GPUs that the driver offers; ErrNotSupported without the tag or a driver.
 func Count() (int, error) { return deviceCount() }
 
 // Config of a real device.

@@ -7,36 +7,36 @@ import (
 	"unsafe"
 )
 
-// Slab is a block of host memory for copies. It is pinned, or pageable when the pool's bound was
-// reached; copies work with both, pageable ones at a fraction of the speed and without overlap.
+// Slab is a block of host memory for copies. It is pinned, or pageable if the pool has reached its bound. Copies work
+// with both; a pageable slab is several times slower and does not overlap with compute.
 type Slab struct {
 	dev    *Device
 	p      unsafe.Pointer
-	bytes  int64 // what the caller asked for
+	bytes  int64 // the size that the caller requested
 	class  int
 	pinned bool
-	free   bool // under pool.mu; catches a double Free
+	free   bool // under pool.mu; detects a second Free
 }
 
 // Bytes returns the slab's memory; it is not zeroed.
 func (s *Slab) Bytes() []byte { return unsafe.Slice((*byte)(s.p), s.bytes) }
 
-// Pinned tells whether copies of this slab overlap with compute.
+// Pinned reports whether copies of this slab overlap with compute.
 func (s *Slab) Pinned() bool { return s.pinned }
 
-// Free gives the slab back to the pool; no copy may still use it. A second Free is ignored.
+// Free returns the slab to the pool; no copy may still use it. A second Free is ignored.
 func (s *Slab) Free() {
 	if s != nil {
 		s.dev.pinned.putSlab(s)
 	}
 }
 
-// PinnedStats tells how the pool fares. All are bytes but the last three.
+// PinnedStats are the counts of the pool. All are bytes except the last three.
 type PinnedStats struct {
 	Held, InUse, HighWater, Max int64
-	DriverAllocs                int64 // slabs the driver had to pin
+	DriverAllocs                int64 // slabs that the driver pinned
 	Reused                      int64 // slabs served from the pool
-	Fallbacks                   int64 // slabs that had to be pageable
+	Fallbacks                   int64 // slabs that are pageable because of the bound
 }
 
 // PinnedStats returns the pool's counts now.
@@ -47,8 +47,8 @@ func (d *Device) PinnedStats() PinnedStats {
 	return p.stats
 }
 
-// AllocHost returns a slab of at least bytes: pinned if the bound allows, else pageable and counted.
-// After warm-up it allocates nothing.
+// AllocHost returns a slab of at least bytes: pinned if the bound allows it, otherwise pageable and counted. After
+// warm-up it allocates nothing.
 func (d *Device) AllocHost(bytes int64) (*Slab, error) {
 	if err := d.checkUsable("alloc host"); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (d *Device) AllocHost(bytes int64) (*Slab, error) {
 	return d.pinned.getSlab(bytes)
 }
 
-// allocPageable returns a slab that is not pinned, to compare with.
+// allocPageable returns a slab that is not pinned, for comparison.
 func (d *Device) allocPageable(bytes int64) (*Slab, error) {
 	if err := d.checkUsable("alloc host"); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (d *Device) allocPageable(bytes int64) (*Slab, error) {
 		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes of host memory (1 to %d)", bytes, int64(slabBytesMax)), Code: CodeInvalidValue}
 	}
 
-	// A slab is as large as its class, whichever memory it has: putSlab counts by class.
+	// A slab has the size of its class, whether pinned or not, because putSlab counts by class.
 	class := slabClass(bytes)
 	ptr, c := d.drv.allocHost(slabClassBytes(class), false)
 	if c != CodeSuccess {
@@ -103,7 +103,7 @@ func slabClassBytes(class int) int64 {
 	return power + power/4*int64(class%4)
 }
 
-// pinnedPool keeps freed slabs by class. Pinning is slow (it locks pages), so it is done once.
+// pinnedPool keeps freed slabs by class, because pinning locks pages and is slow.
 type pinnedPool struct {
 	dev   *Device
 	mu    sync.Mutex
@@ -127,7 +127,7 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 		return s, nil
 	}
 
-	// Below the bound a new slab is pinned, at the cost of idle ones of other classes.
+	// Below the bound pin a new slab, even if idle slabs of other classes must be unpinned.
 	if p.makePinnedRoom(size) {
 		if s := p.pinSlab(class, size); s != nil {
 			p.lendSlab(s, bytes, size)
@@ -135,7 +135,7 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 		}
 	}
 
-	// Pageable memory is slower to copy from, but no failure.
+	// Pageable memory is slower to copy from, but it works.
 	s, err := p.dev.allocPageable(bytes)
 	if err == nil {
 		p.stats.Fallbacks++
@@ -145,7 +145,7 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 
 // makePinnedRoom makes space for size under the bound by unpinning idle slabs of other classes.
 func (p *pinnedPool) makePinnedRoom(size int64) bool {
-	// The largest first: then the fewest slabs must be pinned again later.
+	// Start with the largest, so that the fewest slabs must be pinned again later.
 	for class := slabClasses - 1; class >= 0 && p.stats.Held+size > p.stats.Max; class-- {
 		for len(p.idle[class]) > 0 && p.stats.Held+size > p.stats.Max {
 			p.unpinIdle(class)
@@ -154,7 +154,8 @@ func (p *pinnedPool) makePinnedRoom(size int64) bool {
 	return p.stats.Held+size <= p.stats.Max
 }
 
-// pinSlab asks the driver; when it has none left, idle slabs are given up and it is asked once more.
+// pinSlab asks the driver for a pinned slab. If the driver has no more memory, it gives up the idle slabs and asks
+// once more.
 func (p *pinnedPool) pinSlab(class int, size int64) *Slab {
 	ptr, c := p.dev.drv.allocHost(size, true)
 	if c == CodeOutOfMemory {
@@ -203,13 +204,13 @@ func (p *pinnedPool) putSlab(s *Slab) {
 	p.stats.InUse -= size
 	p.idle[s.class] = append(p.idle[s.class], s)
 
-	// Close has emptied the pool already: a slab that comes back later is freed at once.
+	// Close has already emptied the pool, so a slab that is freed later goes to the driver at once.
 	if p.dev.closed.Load() {
 		p.unpinIdle(s.class)
 	}
 }
 
-// unpinIdle gives the newest idle slab of a class back to the driver.
+// unpinIdle returns the newest idle slab of a class to the driver.
 func (p *pinnedPool) unpinIdle(class int) {
 	n := len(p.idle[class]) - 1
 	s := p.idle[class][n]
@@ -223,7 +224,7 @@ func (p *pinnedPool) unpinIdle(class int) {
 	p.dev.live.pinnedBytes.Add(-size)
 }
 
-// trimIdle gives every idle slab back.
+// trimIdle returns all idle slabs to the driver.
 func (p *pinnedPool) trimIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,20 +5,20 @@ import (
 	"unsafe"
 )
 
-// How long frees are waited for on a device that does not answer: the driver's calls that free memory
-// wait for everything under way, which never ends when the device hangs.
+// Limits of the wait for frees on a device that does not answer. The driver's calls that free memory wait for all
+// running commands, which never end if the device hangs.
 const (
-	releaseMost = time.Second     // one free, once a wait has ended with ErrHung
-	closeMost   = 3 * time.Second // Close
+	releaseMost = time.Second     // for one free, after a wait has ended with ErrHung
+	closeMost   = 3 * time.Second // for Close
 )
 
-// release is a call of the driver that frees memory.
+// release is a driver call that frees memory.
 type release struct {
 	device, module uint64 // handle, or 0
 	shared         uint64 // address of another process's memory, or 0
 	host           unsafe.Pointer
 	bytes          int64
-	registered     bool // host is another owner's
+	registered     bool // host has another owner
 	pinned         bool
 }
 
@@ -37,8 +37,8 @@ func (r release) performRelease(drv driver) {
 	}
 }
 
-// releaseLater frees. Once the device is known to hang the driver is given releaseMost; when it does not return,
-// this memory and all that is freed later is left to the end of the process, and counted.
+// releaseLater frees r. Once the device is known to hang, the driver gets releaseMost. If the call does not return in
+// that time, this memory and all memory freed later is left to the end of the process, and counted.
 func (d *Device) releaseLater(r release) {
 	switch {
 	case d.stuck.Load():
@@ -49,8 +49,8 @@ func (d *Device) releaseLater(r release) {
 		return
 	}
 
-	// A driver whose GPU hangs may never return: the free is left to a goroutine, and the device is known to be
-	// stuck.
+	// The driver of a hanging GPU may never return, so a goroutine makes the call. If it does not return, the device
+	// is stuck.
 	ended := make(chan struct{})
 	go func() {
 		r.performRelease(d.drv)

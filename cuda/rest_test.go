@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clocked is a driver whose event is done at a moment, and that waits as a GPU's driver does.
+// clocked is a driver whose event is done at a set time, and that waits like a GPU's driver.
 type clocked struct {
 	driver
 	done time.Time
@@ -16,7 +16,7 @@ type clocked struct {
 
 func (c *clocked) query(uint64) Code {
 	c.asks++
-	for end := time.Now().Add(time.Microsecond); time.Now().Before(end); { // what a query costs
+	for end := time.Now().Add(time.Microsecond); time.Now().Before(end); { // the time of a query
 	}
 	if time.Now().Before(c.done) {
 		return CodeNotReady
@@ -43,7 +43,7 @@ func TestARestedWaitAsksSeldom(t *testing.T) {
 		t.Errorf("%d queries", c.asks)
 	}
 	c.done, c.asks = time.Now().Add(20*time.Millisecond), 0
-	if err := d.WaitFor(time.Minute, &Event{}); err != nil { // not knowing how long
+	if err := d.WaitFor(time.Minute, &Event{}); err != nil { // without an expected duration
 		t.Fatal(err)
 	}
 	if c.asks > 400 {
@@ -51,7 +51,7 @@ func TestARestedWaitAsksSeldom(t *testing.T) {
 	}
 }
 
-// BenchmarkWait is the processor's time that waiting for a batch of 2 ms costs, and how late its end is seen
+// BenchmarkWait measures the processor time of waiting for a batch of 2 ms, and how late the wait notices its end
 // (docs/decisions/0065).
 func BenchmarkWait(b *testing.B) {
 	const batch = 2 * time.Millisecond

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Handle names a block of device memory to other processes of the host: CUDA's cudaIpcMemHandle_t.
+// Handle identifies a block of device memory to other processes of the host: CUDA's cudaIpcMemHandle_t.
 type Handle [64]byte
 
-// Share returns the handle by which another process opens the block. The block must stay until that process
-// has let go of it.
+// Share returns the handle with which another process opens the block. The block must stay allocated until that
+// process has freed it.
 func (m *Memory) Share() (Handle, error) {
 	if err := m.dev.checkUsable("share memory"); err != nil {
 		return Handle{}, err
@@ -25,10 +25,10 @@ type Shared struct {
 	bytes int64
 }
 
-// ErrOwnMemory is why a handle cannot be opened by the process that made it.
+// ErrOwnMemory: a process cannot open a handle that it made itself.
 var ErrOwnMemory = errors.New("the handle is of this process's own memory")
 
-// OpenShared opens a block of another process. A block may be opened more than once; each is freed by itself.
+// OpenShared opens a block of another process. A block may be opened several times; each result is freed separately.
 func (d *Device) OpenShared(h Handle) (*Shared, error) {
 	const op = "open shared memory"
 	if err := d.checkUsable(op); err != nil {
@@ -36,7 +36,8 @@ func (d *Device) OpenShared(h Handle) (*Shared, error) {
 	}
 
 	p, bytes, c := d.drv.openShared(h)
-	// For a handle of this process the driver says that the context is invalid, which elsewhere is the device's end.
+	// For a handle of this process the driver reports an invalid context, which anywhere else means that the device
+	// is lost.
 	if c == CodeInvalidContext {
 		return nil, fmt.Errorf("%s: %w", op, ErrOwnMemory)
 	}
@@ -48,13 +49,13 @@ func (d *Device) OpenShared(h Handle) (*Shared, error) {
 	return &Shared{dev: d, addr: Address(p), bytes: bytes}, nil
 }
 
-// Address returns where the block begins.
+// Address returns the start of the block.
 func (s *Shared) Address() Address { return s.addr }
 
-// Bytes returns how many bytes the block has.
+// Bytes returns the size of the block.
 func (s *Shared) Bytes() int64 { return s.bytes }
 
-// Free lets go of the block; no command may still use it. It is idempotent.
+// Free closes the block; no command may still use it. Free is idempotent.
 func (s *Shared) Free() {
 	if s == nil || s.addr == 0 {
 		return

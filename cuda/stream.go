@@ -2,20 +2,20 @@ package cuda
 
 import "fmt"
 
-// Stream is an ordered queue of commands on the device. Streams are pooled: Free puts one back.
+// Stream is an ordered queue of commands on the device. Streams are pooled: Free returns one to the pool.
 type Stream struct {
 	dev    *Device
 	handle uint64
 }
 
-// Event marks a point in a stream. Events are pooled: Free puts one back, and a later owner's Record
-// starts it anew.
+// Event marks a point in a stream. Events are pooled: Free returns one to the pool, and a later owner's Record starts
+// it again.
 type Event struct {
 	dev    *Device
 	handle uint64
 }
 
-// streamsIdleMax bounds what the pools keep.
+// streamsIdleMax bounds the idle objects in the pools.
 const (
 	streamsIdleMax = 16
 	eventsIdleMax  = 256
@@ -36,7 +36,7 @@ func (d *Device) NewStream() (*Stream, error) {
 	}
 	d.mu.Unlock()
 
-	// The driver may take long to create one: it is asked without the lock.
+	// The driver may take long to create a stream, so ask it without the lock.
 	h, c := d.drv.newStream()
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, "new stream")
@@ -46,7 +46,7 @@ func (d *Device) NewStream() (*Stream, error) {
 	return &Stream{dev: d, handle: h}, nil
 }
 
-// Free puts the stream back. Commands under way on it stay ordered before what its next owner enqueues.
+// Free returns the stream to the pool. Commands that still run on it precede those of its next owner.
 func (s *Stream) Free() {
 	if s == nil {
 		return
@@ -89,7 +89,7 @@ func (d *Device) NewEvent() (*Event, error) {
 	return &Event{dev: d, handle: h}, nil
 }
 
-// Free puts the event back.
+// Free returns the event to the pool.
 func (e *Event) Free() {
 	if e == nil {
 		return
@@ -113,13 +113,13 @@ type Module struct {
 	handle uint64
 }
 
-// Kernel is a function of a Module, valid until the module is freed, or a library's (see Libraries).
+// Kernel is a function of a Module, valid until the module is freed, or a library's function (see Libraries).
 type Kernel struct {
 	handle uint64
-	call   bool // of a library: called on the host, it enqueues its own work
+	call   bool // a library's: called on the host, it enqueues its own work
 }
 
-// LoadModule loads PTX or a cubin. The driver compiles PTX for the device at hand.
+// LoadModule loads PTX or a cubin. The driver compiles PTX for this device.
 func (d *Device) LoadModule(image []byte) (*Module, error) {
 	if err := d.checkUsable("load module"); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	return &Module{dev: d, handle: h}, nil
 }
 
-// Kernel finds a function by name.
+// Kernel returns the function with a name.
 func (m *Module) Kernel(name string) (Kernel, error) {
 	if err := m.dev.checkUsable("kernel"); err != nil {
 		return Kernel{}, err
@@ -156,21 +156,20 @@ func (m *Module) Free() {
 		return
 	}
 
-	// The driver waits for the device before it unloads; releaseLater bounds that on a device that hangs.
+	// The driver waits for the device before it unloads; releaseLater bounds that wait on a device that hangs.
 	m.dev.releaseLater(release{module: m.handle})
 	m.handle = 0
 	m.dev.live.modules.Add(-1)
 }
 
-// Graph is a captured Submission, which one command enqueues whole.
+// Graph is a captured Submission, which one command enqueues as a whole.
 type Graph struct {
 	dev    *Device
 	handle uint64
 }
 
-// Capture turns s into a graph. Every command of s must be on st, or on a stream that waits for an
-// event of st and that st waits for again before the end (a fork and a join). Addresses and
-// parameters are fixed at capture.
+// Capture turns s into a graph. Every command of s must be on st, or on a stream that waits for an event of st and
+// for which st waits again before the end (a fork and a join). Addresses and parameters are fixed at the capture.
 func (d *Device) Capture(st *Stream, s *Submission) (*Graph, error) {
 	if err := d.checkUsable("capture"); err != nil {
 		return nil, err

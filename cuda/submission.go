@@ -5,7 +5,7 @@ import "unsafe"
 // Address is a place in device memory.
 type Address uint64
 
-// The commands. csrc/gpu.h has the same numbers.
+// The commands; gpu.h has the same numbers.
 const (
 	opCopyIn uint32 = iota + 1
 	opCopyOut
@@ -18,11 +18,11 @@ const (
 	opCall
 )
 
-// command is one entry of a Submission. Its layout is that of struct gpu_command in gpu.h: 96 bytes,
-// no pointers, so that the array crosses cgo as it is.
+// command is one entry of a Submission. Its layout is that of struct gpu_command in gpu.h: 96 bytes without pointers,
+// so that the array crosses cgo unchanged.
 type command struct {
 	op     uint32
-	shared uint32 // bytes of dynamic shared memory of a launch; the byte value of a fill
+	shared uint32 // bytes of dynamic shared memory of a launch; the byte of a fill
 	stream uint64
 	a      uint64 // destination | event | kernel | graph
 	b      uint64 // source | offset of the launch's parameters in the Submission
@@ -37,8 +37,8 @@ var _ [0]struct{} = [unsafe.Sizeof(command{}) - 96]struct{}{}
 // Dim is the extent of a grid or a block.
 type Dim struct{ X, Y, Z uint32 }
 
-// Submission is a list of commands that Device.Submit enqueues in one crossing. The zero value is
-// ready; Reset keeps its memory. One goroutine at a time may use it.
+// Submission is a list of commands that Device.Submit enqueues in one cgo call. The zero value is ready for use, and
+// Reset keeps its memory. Only one goroutine at a time may use it.
 type Submission struct {
 	commands []command
 	params   []byte // parameters of the launches, each at a multiple of 16
@@ -53,7 +53,7 @@ func (s *Submission) Reset() {
 // Len returns the number of commands.
 func (s *Submission) Len() int { return len(s.commands) }
 
-// CopyIn copies len(src) bytes of host memory to dst. src must stay as it is until the command is done.
+// CopyIn copies len(src) bytes of host memory to dst. src must not change until the command is done.
 func (s *Submission) CopyIn(st *Stream, dst Address, src []byte) {
 	if len(src) == 0 {
 		return
@@ -85,7 +85,7 @@ func (s *Submission) Fill(st *Stream, dst Address, value byte, n int64) {
 	}
 }
 
-// Launch runs a kernel that takes one struct by value; params are that struct's bytes and are copied.
+// Launch runs a kernel that takes one struct by value. params are that struct's bytes; they are copied.
 func (s *Submission) Launch(st *Stream, k Kernel, grid, block Dim, shared uint32, params []byte) {
 	at := (len(s.params) + 15) &^ 15
 	for len(s.params) < at {
@@ -93,7 +93,7 @@ func (s *Submission) Launch(st *Stream, k Kernel, grid, block Dim, shared uint32
 	}
 	s.params = append(s.params, params...)
 
-	// A library's kernel is a call on the host that enqueues its own work.
+	// A library's kernel is a host function that enqueues its own work.
 	op := opLaunch
 	if k.call {
 		op = opCall
@@ -104,12 +104,12 @@ func (s *Submission) Launch(st *Stream, k Kernel, grid, block Dim, shared uint32
 		grid: [3]uint32{grid.X, grid.Y, grid.Z}, block: [3]uint32{block.X, block.Y, block.Z}})
 }
 
-// Record makes ev complete when everything enqueued on st so far is done.
+// Record completes ev when all commands enqueued on st so far are done.
 func (s *Submission) Record(st *Stream, ev *Event) {
 	s.commands = append(s.commands, command{op: opRecord, stream: st.handle, a: ev.handle})
 }
 
-// Wait makes what follows on st start only after the latest Record of ev before it.
+// Wait delays the following commands on st until the latest Record of ev before it has completed.
 func (s *Submission) Wait(st *Stream, ev *Event) {
 	s.commands = append(s.commands, command{op: opWait, stream: st.handle, a: ev.handle})
 }

@@ -25,8 +25,8 @@ func TestBothPackagesSeeTheSameDevice(t *testing.T) {
 	}
 }
 
-// A hundred launches: one crossing here, a hundred there. On the emulated driver a launch runs at once, so the
-// difference is the cost of enqueueing.
+// BenchmarkHundredLaunches makes a hundred launches: one crossing here, a hundred crossings there. On the emulated
+// driver a launch runs at once, so the difference is the cost of enqueueing.
 func BenchmarkHundredLaunches(bm *testing.B) {
 	b, err := Open()
 	if err != nil {

@@ -28,7 +28,8 @@ func TestHalfRoundTrips(t *testing.T) {
 	}
 }
 
-// What is committed as device code, what runs in Go and what Load asks for are the same kernels.
+// TestTheSameKernelsEverywhere shows that the committed device code, the Go kernels and the kernels that Load
+// requires are the same set.
 func TestTheSameKernelsEverywhere(t *testing.T) {
 	reference := Reference()
 	var halves [2][]string
@@ -53,7 +54,8 @@ func TestTheSameKernelsEverywhere(t *testing.T) {
 	}
 }
 
-// A product and a convolution become what the tensor kernels take only where these can do it.
+// TestTensorOfTakesWhatItCanExpress shows that a product or a convolution becomes a Tensor only if tensor kernels can
+// compute it.
 func TestTensorOfTakesWhatItCanExpress(t *testing.T) {
 	product := Gemm{AM: 64, AK: 1, BK: 1, BN: 64, M: 3, N: 5, K: 64, B1: 1, B2: 1, Alpha: 1, Beta: 1}
 	for want, change := range map[bool]func(g *Gemm){true: func(*Gemm) {}, false: func(g *Gemm) { g.BK, g.BN = 5, 1 }} {
@@ -90,7 +92,7 @@ func TestBFloatRoundsToNearestEven(t *testing.T) {
 	}
 }
 
-// A gather beyond the table gives NaN, not another row.
+// TestGatherOutOfRangeIsNaN shows that a gather beyond the table gives NaN and not another row.
 func TestGatherOutOfRangeIsNaN(t *testing.T) {
 	m := cuda.NewDeviceMemory(1 << 20)
 	x, err := m.Alloc(16)

@@ -70,8 +70,8 @@ const (
 	BFloat16
 )
 
-// Conv is a 2-D convolution by groups: Y[n,k,oh,ow] = act(Σ X·W + Bias[k] + Residual). X is [N,C,H,Wd], W is
-// [K,C/Groups,R,S]; where NHWC is 1 images are [N,H,Wd,C] and weights [K,R,S,C/Groups]. Bias and Residual may be 0.
+// Conv is a 2-D convolution by groups: Y[n,k,oh,ow] = act(Σ X·W + Bias[k] + Residual). X is [N,C,H,Wd] and W is
+// [K,C/Groups,R,S]. If NHWC is 1, images are [N,H,Wd,C] and weights [K,R,S,C/Groups]. Bias and Residual may be 0.
 type Conv struct {
 	X, W, Bias, Residual, Y uint64
 	N, C, H, Wd             int32
@@ -101,7 +101,7 @@ type Gemm struct {
 	A, B                       float32
 }
 
-// Pool is 2-D pooling of Planes images, Channels per element of a batch; where NHWC is 1 channels come last.
+// Pool is 2-D pooling of Planes images, Channels per element of a batch. If NHWC is 1, channels are last.
 type Pool struct {
 	X, Y             uint64
 	Planes, H, Wd    int32
@@ -113,11 +113,11 @@ type Pool struct {
 	Channels, NHWC   int32
 }
 
-// RankMax is the largest number of dimensions of Binary, Where and Copy, after adjacent dimensions were joined.
+// RankMax is the largest number of dimensions of Binary, Where and Copy, after adjacent dimensions are joined.
 const RankMax = 6
 
-// Binary is Y = act(op(P, Q)) with broadcasting: Y is dense with Dims; P and Q have strides in elements, 0
-// where they are repeated. Unused dimensions are 1, first.
+// Binary is Y = act(op(P, Q)) with broadcasting. Y is dense with Dims. P and Q have strides in elements, 0 in
+// dimensions where they repeat. Unused dimensions are 1 and come first.
 type Binary struct {
 	P, Q, Y uint64
 	Count   int64
@@ -128,7 +128,7 @@ type Binary struct {
 	_       [2]int32
 }
 
-// Where is Y = Cond ? P : Q with broadcasting, as Binary. Cond holds bytes.
+// Where is Y = Cond ? P : Q with broadcasting, like Binary. Cond holds bytes.
 type Where struct {
 	Cond, P, Q, Y uint64
 	Count         int64
@@ -145,7 +145,7 @@ type Unary struct {
 	_     int32
 }
 
-// Affine is Y = act(X·Scale[c] + Shift[c]), c the channel: batch normalisation that could not be folded.
+// Affine is Y = act(X·Scale[c] + Shift[c]) for channel c: a batch normalisation that no convolution could fold.
 type Affine struct {
 	X, Scale, Shift, Y uint64
 	Count              int64
@@ -155,8 +155,8 @@ type Affine struct {
 	_                  int32
 }
 
-// Rows is the argument of kernels along one axis: X is [Outer, Len, Inner]. For Softmax, Op 1 means the logarithm;
-// for Reduce, Op is its operation; ArgMax writes int64 and returns the first of equal values.
+// Rows is the argument of kernels along one axis: X is [Outer, Len, Inner]. For Softmax, Op 1 means the logarithm.
+// For Reduce, Op is its operation. ArgMax writes int64 and returns the first of equal values.
 type Rows struct {
 	X, Y              uint64
 	Outer, Len, Inner int32
@@ -183,9 +183,9 @@ type Copy struct {
 	_      int32
 }
 
-// Gather takes slices along an axis: X is [Outer, Len, Inner], Index has Picks entries of IndexSize bytes,
-// Y is [Outer, Picks, Inner]. An index counts from the end when negative; one out of range gives
-// elements of all bits set, which is NaN.
+// Gather takes slices along an axis. X is [Outer, Len, Inner], Index has Picks entries of IndexSize bytes, and Y is
+// [Outer, Picks, Inner]. A negative index counts from the end. An index out of range gives elements with all bits
+// set, which is NaN.
 type Gather struct {
 	X, Index, Y       uint64
 	Outer, Len, Inner int32
@@ -201,9 +201,9 @@ type Cast struct {
 	From, To int32
 }
 
-// Attention is softmax(Scale·Q·Kᵀ + Mask)·V for each of Batch·Heads: Q has Rows rows, K and V have Cols, each row Size
-// numbers side by side, at most AttentionSizeMax. Strides are in elements: of a batch's element, of a row and of
-// a head. Mask may be 0; its strides are 0 where it is repeated. Y is dense [Batch, Rows, Heads, Size].
+// Attention is softmax(Scale·Q·Kᵀ + Mask)·V for each of Batch·Heads. Q has Rows rows, K and V have Cols rows. A row
+// has Size adjacent numbers, at most AttentionSizeMax. Strides are in elements: between elements of the batch, rows
+// and heads. Mask may be 0; its strides are 0 where it repeats. Y is dense [Batch, Rows, Heads, Size].
 type Attention struct {
 	Q, K, V, Mask, Y               uint64
 	QBatch, KBatch, VBatch, MBatch int64
@@ -223,7 +223,7 @@ func Bytes[T any](p *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
 }
 
-// paramsOf reads a kernel's struct from a launch's parameters.
+// paramsOf reads a kernel's struct from the parameters of a launch.
 func paramsOf[T any](params []byte) (t T) {
 	if len(params) != int(unsafe.Sizeof(t)) {
 		panic("kernels: a launch with parameters of another kernel")

@@ -30,7 +30,7 @@ func runSoftmax(m *numbers, l cuda.Launch) {
 	p := paramsOf[Rows](l.Params)
 	y := m.resultRoom(p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
 	eachRow(m, &p, func(_ int, r row) {
-		// Subtract the largest first: exponentials of large values would overflow.
+		// Subtract the largest value, because exponentials of large values would overflow.
 		top, sum := math.Inf(-1), 0.0
 		for i := range r.n {
 			top = max(top, r.get(i))
@@ -106,7 +106,7 @@ func layerNorm(m *numbers, l cuda.Launch) {
 			mean += line[i] / float64(n)
 		}
 
-		// Use the differences: the mean of the squares less the square of the mean would cancel.
+		// Use the differences from the mean: the mean of the squares minus the square of the mean would cancel.
 		for _, v := range line {
 			square += (v - mean) * (v - mean) / float64(n)
 		}

@@ -8,9 +8,11 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// Tensor is a product or a convolution on tensor cores: Y[m,k] = act(Alpha·Σ X·W + Bias[k] + Residual[m,k]), row m
-// of X being what the window over pixel m of [N,H,Wd,C] covers, W [K,R,S,C]. Splits of the depth meet in
-// Partial, M·K floats for each, by Counters, one for each tile, zero before and after. Act is at most GeluTanh.
+// Tensor is a product or a convolution on tensor cores: Y[m,k] = act(Alpha·Σ X·W + Bias[k] + Residual[m,k]). Row m of
+// X holds the elements that the window over pixel m of [N,H,Wd,C] covers; W is [K,R,S,C]. Act is at most GeluTanh.
+//
+// With several Splits of the depth, each split writes M·K floats to Partial, and the last one adds them up. Counters
+// has one word for each tile, which is zero before and after a launch.
 type Tensor struct {
 	X, W, Bias, Residual, Y uint64
 	Partial, Counters       uint64
@@ -25,7 +27,7 @@ type Tensor struct {
 	Alpha, A, B             float32
 }
 
-// tile is what a block of a tensor kernel computes; csrc/tensor.cu has the same list.
+// tile is the part of the output that a block of a tensor kernel computes; csrc/tensor.cu has the same list.
 type tile struct {
 	name       string
 	rows, cols int32
@@ -37,7 +39,7 @@ var tileList = []tile{
 	{"tensor_64x128", 64, 128, 4}, {"tensor_64x64", 64, 64, 4}, {"tensor_32x64", 32, 64, 4},
 }
 
-// tensorDepth is how much of the depth a stage holds.
+// tensorDepth is the depth of one stage.
 const tensorDepth = 64
 
 func (t *tile) sharedBytes() uint32 { return uint32((t.rows + t.cols) * tensorDepth * 2 * t.stages) }
@@ -58,20 +60,20 @@ func tensorKernelNames() (all []string) {
 	return all
 }
 
-// Counters is how many 32-bit words of zeros a Tensor with splits needs at most.
+// Counters is the largest number of 32-bit zeros that a Tensor with splits needs.
 const Counters = 4096
 
-// Variant is another way to do what a kernel does.
+// Variant is another way to compute a kernel's result.
 type Variant struct {
 	Name        string
 	Grid, Block cuda.Dim
 	Shared      uint32
-	Params      []byte // the addresses first, as in the kernel it stands for, then those of Partial and Counters
+	Params      []byte // the addresses of the kernel that it replaces, then those of Partial and Counters, then the rest
 	Addresses   int
 	Workspace   int64 // bytes at Partial
 }
 
-// Variants returns faster ways to run a kernel on this device, the most promising first; none where there are none.
+// Variants returns faster ways to run a kernel on this device, the most promising first; nil if there are none.
 func (s *Set) Variants(name string, params []byte) []Variant {
 	if !s.Tensor() || Real(name) == Float32 {
 		return nil
@@ -91,7 +93,7 @@ func (s *Set) Variants(name string, params []byte) []Variant {
 	return p.tileVariants(Suffix(Real(name)), int64(max(d.Multiprocessors, 1)), sharedMax(d))
 }
 
-// sharedMax is what a block can have of shared memory (CUDA C++ Programming Guide, table of technical
+// sharedMax returns the most shared memory that a block can have (CUDA C++ Programming Guide, table of technical
 // specifications).
 func sharedMax(p cuda.Properties) uint32 {
 	switch {
@@ -103,8 +105,8 @@ func sharedMax(p cuda.Properties) uint32 {
 	return 226 << 10
 }
 
-// TensorOf returns a convolution ("conv") or a product ("gemm") as a Tensor with one split; false for one that
-// it cannot express: by groups, batched, transposed, or with another activation.
+// TensorOf returns a convolution ("conv") or a product ("gemm") as a Tensor with one split. It returns false for one
+// that a Tensor cannot express: with groups, batched, transposed, or with another activation.
 func TensorOf(base string, params []byte) (t Tensor, ok bool) {
 	switch base {
 	case "conv":
@@ -117,19 +119,19 @@ func TensorOf(base string, params []byte) (t Tensor, ok bool) {
 		p := paramsOf[Gemm](params)
 		t = Tensor{X: p.PA, W: p.PB, Bias: p.Bias, Residual: p.Residual, Y: p.PC, M: p.M, C: p.K, H: 1, Wd: 1, K: p.N, OH: 1, OW: 1,
 			R: 1, S: 1, StrideH: 1, StrideW: 1, DilH: 1, DilW: 1, Act: p.Act, Splits: 1, Alpha: p.Alpha, A: p.A, B: p.B}
-		// Both sides lie by rows of the depth: A as [M,K], B as [N,K].
+		// Both sides must be stored with the depth innermost: A as [M,K], B as [N,K].
 		ok = p.B1*p.B2 == 1 && p.AK == 1 && p.AM == p.K && p.BK == 1 && p.BN == p.K &&
 			(p.Bias == 0 || p.Beta == 1 && p.BiasM == 0 && p.BiasN == 1)
 	}
 	return t, ok && t.Act <= GeluTanh
 }
 
-// Pointwise tells whether t is a plain product of X [M, C] and W [K, C].
+// Pointwise reports whether t is a plain product of X [M, C] and W [K, C].
 func (t *Tensor) Pointwise() bool {
 	return t.R == 1 && t.S == 1 && t.StrideH == 1 && t.StrideW == 1 && t.PadH == 0 && t.PadW == 0
 }
 
-// tileVariants tries every tile, with as many splits as keep the multiprocessors busy.
+// tileVariants returns every tile that fits, with each number of splits that keeps the multiprocessors busy.
 func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []Variant {
 	type choice struct {
 		v    Variant
@@ -143,12 +145,12 @@ func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []V
 
 		blocks := int64((t.M+k.rows-1)/k.rows) * int64((t.K+k.cols-1)/k.cols)
 
-		// A tile that is half empty, or does not fit the shared memory, never wins.
+		// A tile that is half empty never wins; one that does not fit the shared memory cannot run.
 		if k.sharedBytes() > shared || k.rows > 64 && k.rows/2 >= t.M || k.cols > 64 && k.cols/2 >= t.K {
 			continue
 		}
 
-		// Splitting the sum over more blocks pays only while processors would idle.
+		// Splitting the sum over more blocks pays only while multiprocessors would be idle.
 		for splits := int64(1); splits <= 16 && splits <= steps; splits *= 2 {
 			if splits > 1 && (blocks*splits > 2*processors || blocks > Counters || steps/splits < 2) {
 				break
@@ -158,7 +160,7 @@ func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []V
 			p.Splits = int32(splits)
 			v := Variant{Name: k.name + suffix, Grid: cuda.Dim{X: uint32(blocks), Y: uint32(splits), Z: 1}, Block: cuda.Dim{X: threads, Y: 1, Z: 1},
 				Shared: k.sharedBytes(), Params: slices.Clone(Bytes(&p)), Addresses: 7}
-			// Each split leaves its sums in float32, and they meet at the end.
+			// Each split stores its sums as float32, and the last one adds them up.
 			if splits > 1 {
 				v.Workspace = splits * int64(t.M) * int64(t.K) * 4
 			}
@@ -166,7 +168,7 @@ func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []V
 		}
 	}
 
-	// Ties keep the list's order, so that every run tries the same first.
+	// Ties keep the order of the list, so that every run tries the same variant first.
 	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Compare(a.cost, b.cost) })
 	out := make([]Variant, len(all))
 	for i := range all {
@@ -175,8 +177,8 @@ func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []V
 	return out
 }
 
-// estimateCost estimates nanoseconds on one multiprocessor, from its share of an H200's matrix rate through
-// mma.sync and of its second-level cache; it only orders what is tried.
+// estimateCost estimates the nanoseconds on one multiprocessor, from its share of an H200's matrix rate with mma.sync
+// and of the second-level cache's bandwidth. It only orders the candidates.
 func (t *tile) estimateCost(blocks, splits, steps, processors int64) float64 {
 	const flop, bytes, begin, join = 4500.0, 40.0, 1500.0, 2500.0 // per ns, per ns, ns, ns
 	step := max(float64(t.rows)*float64(t.cols)*tensorDepth*2/flop, float64(t.rows+t.cols)*tensorDepth*2/bytes)
@@ -193,7 +195,7 @@ func (t *tile) estimateCost(blocks, splits, steps, processors int64) float64 {
 func attentionVariants(p Attention, suffix string) []Variant {
 	name, ok := attentionSizes[p.Size]
 	for _, stride := range []int64{p.QBatch, p.KBatch, p.VBatch, int64(p.QRow), int64(p.KRow), int64(p.VRow), int64(p.QHead), int64(p.KHead), int64(p.VHead)} {
-		ok = ok && stride%8 == 0 // copies are of eight numbers
+		ok = ok && stride%8 == 0 // the kernel copies eight numbers at a time
 	}
 	if !ok {
 		return nil

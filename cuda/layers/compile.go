@@ -21,16 +21,16 @@ type compiler struct {
 	batched   bool // some input has a batch dimension
 	plan      *Plan
 	values    map[string]*tensor
-	users     map[string][]int // the nodes that read a value
-	ends      map[string]bool  // graph outputs
-	params    map[string]int   // parameter by name
-	done      []bool           // nodes that were lowered or fused
+	users     map[string][]int // the nodes that read each value
+	ends      map[string]bool  // the graph's outputs
+	params    map[string]int   // parameters by name
+	done      []bool           // nodes that are lowered or fused
 	layer     *Layer           // the layer being built
 	node      *Node
-	wide      map[string]*tensor // graph outputs of real numbers in half precision, as float32
+	wide      map[string]*tensor // outputs of the graph in half precision, as float32
 }
 
-// Compile makes the plan of g for a batch size and a precision. One goroutine at a time may compile a graph.
+// Compile creates the plan of g for a batch size and a precision. Only one goroutine at a time may compile a graph.
 func Compile(g *Graph, batch int, precision Precision) (*Plan, error) {
 	if batch < 1 || batch > BatchMax {
 		return nil, fmt.Errorf("compile %q: batch %d: must be 1 to %d", g.Name, batch, BatchMax)
@@ -62,7 +62,7 @@ func (c *compiler) compileGraph() error {
 		return err
 	}
 
-	// Nodes fused into an earlier one, such as an activation behind a convolution, are done already.
+	// Nodes that an earlier one fused, such as an activation after a convolution, are done already.
 	for i := range c.g.Nodes {
 		if c.done[i] {
 			continue
@@ -115,7 +115,7 @@ func (c *compiler) declareInputs() error {
 	}
 
 	for i, in := range c.g.Inputs {
-		// Only the first dimension may be the batch; every other one must be a number, since buffers are laid out
+		// Only the first dimension may be the batch. Every other one must be a number, because buffers are laid out
 		// now.
 		dims := slices.Clone(in.Dims)
 		for d, n := range dims {
@@ -144,27 +144,27 @@ func (c *compiler) declareInputs() error {
 		}
 	}
 
-	// The users of a value decide whether it can be fused into the step that makes it.
+	// A value's users decide whether the step that computes it may fuse them.
 	for i := range c.g.Nodes {
 		for _, in := range c.g.Nodes[i].Inputs {
 			c.users[in] = append(c.users[in], i)
 		}
 	}
 
-	// Outputs must exist as buffers: no step fuses them.
+	// Outputs must exist as buffers, so no step may fuse them away.
 	for _, o := range c.g.Outputs {
 		c.ends[o] = true
 	}
 	return nil
 }
 
-// narrowInput converts an input of real numbers to the plan's precision, in a layer of its own.
+// narrowInput converts a float input to the plan's precision, in its own layer.
 func (c *compiler) narrowInput(t *tensor) error {
 	if t.stored == c.precision.storedType(t.Type) {
 		return nil
 	}
 
-	// The same cast moves the channels of images last.
+	// The same cast moves the channels of images to the end.
 	y := &tensor{Value: t.Value, stored: c.precision.storedType(t.Type), last: len(t.Dims) == 4}
 	y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.byteSize()})
 
@@ -178,7 +178,7 @@ func (c *compiler) narrowInput(t *tensor) error {
 	return nil
 }
 
-// widenOutputs converts the outputs of the present layer to float32 within the layer, so that an early output is
+// widenOutputs converts the outputs of the current layer to float32 within the layer, so that an early output is
 // complete when its layer is.
 func (c *compiler) widenOutputs() error {
 	if c.precision == FP32 {
@@ -221,7 +221,7 @@ func (c *compiler) lowerNode(n *Node) error {
 		}
 	}
 
-	// Nodes that depend only on constants are computed now, once.
+	// Nodes that depend only on constants are computed now.
 	if c.dependsOnConstants(n) && n.Op != "Constant" {
 		return c.foldNode(n)
 	}
@@ -234,7 +234,7 @@ func (c *compiler) lowerNode(n *Node) error {
 		return err
 	}
 
-	// A node that only reinterprets bytes, such as a Reshape, becomes no layer.
+	// A node that only reinterprets bytes, such as a Reshape, has no layer.
 	if len(c.layer.Steps) > 0 {
 		c.plan.Layers = append(c.plan.Layers, *c.layer)
 	}
@@ -255,7 +255,7 @@ func (c *compiler) soleUser(name string) *Node {
 	return nil
 }
 
-// fuseUser marks the sole user of name as part of the present layer and returns the name of its output.
+// fuseUser marks the only user of name as part of the current layer and returns the name of its output.
 func (c *compiler) fuseUser(name string) string {
 	i := c.users[name][0]
 	c.done[i] = true
@@ -263,7 +263,7 @@ func (c *compiler) fuseUser(name string) string {
 	return c.g.Nodes[i].Outputs[0]
 }
 
-// finishOutputs gives each of the graph's outputs an output buffer.
+// finishOutputs gives each output of the graph an output buffer.
 func (c *compiler) finishOutputs() error {
 	if len(c.g.Outputs) == 0 {
 		return errors.New("no outputs")
@@ -283,7 +283,7 @@ func (c *compiler) finishOutputs() error {
 			t = w
 		}
 
-		// An output needs a buffer of its own, in the type that clients see: inputs, constants and views are copied.
+		// An output needs its own buffer, in the type that clients see, so inputs, constants and views are copied.
 		if t.buffer < 0 || c.plan.Buffers[t.buffer].Kind != Activation || t.stored != t.Type || t.last {
 			var err error
 			if t, err = c.copyOutput(t); err != nil {

@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// Constants: nodes that are computed during compilation, and the parameters that a plan's launches read.
+// Constants: nodes that are computed at compile time, and the parameters that a plan's launches read.
 
 // dependsOnConstants reports whether a node depends only on constants; a Shape does, because its input's shape is
 // known.
@@ -42,7 +42,7 @@ func (c *compiler) foldNode(n *Node) error {
 		}
 	}
 
-	// The node is compiled by itself and run on the reference kernels, so folding and running agree.
+	// The node is compiled alone and run on the reference kernels, so that folding and running agree.
 	if err := operators[n.Op].lower(f, n); err != nil {
 		return err
 	}
@@ -98,13 +98,13 @@ func (c *compiler) fillBuffers() (*cuda.DeviceMemory, []cuda.Address, error) {
 	return mem, base, nil
 }
 
-// refOf returns the ref of a tensor, making a constant a parameter; 0 for nil.
+// refOf returns the ref of a tensor and makes a constant a parameter; 0 for nil.
 func (c *compiler) refOf(t *tensor) uint64 {
 	if t == nil {
 		return 0
 	}
 
-	// Only constants that a launch reads become parameters; those that were folded away never reach the device.
+	// Only constants that a launch reads become parameters. Folded constants never reach the device.
 	if t.buffer < 0 {
 		t.stored = c.precision.storedType(t.Type)
 		if t.stored == t.Type {
@@ -124,8 +124,8 @@ func (c *compiler) refOf(t *tensor) uint64 {
 	return makeRef(t.buffer, 0)
 }
 
-// addParam makes bytes a parameter. If they are not an unchanged initialiser they are named by their contents, so
-// that plans for other batches agree (L3).
+// addParam makes bytes a parameter. Bytes that are not an unchanged initialiser are named by their contents, so that
+// plans for other batches agree (L3).
 func (c *compiler) addParam(source string, data []byte) int {
 	name := source
 	if name == "" {
@@ -142,8 +142,8 @@ func (c *compiler) addParam(source string, data []byte) int {
 	return b
 }
 
-// addHalfParam makes real numbers a parameter in the plan's precision. If they have a name they are computed once for
-// all batches.
+// addHalfParam makes floats a parameter in the plan's precision. If they have a name, they are computed once for all
+// batches.
 func (c *compiler) addHalfParam(source string, numbers func() []float32) int {
 	if source == "" {
 		return c.addParam("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
@@ -165,8 +165,8 @@ func (c *compiler) paramFloats(v []float32) uint64 {
 	return c.refOf(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
 }
 
-// addDerived makes numbers computed from constants a parameter of dims and returns its ref. If every constant is an
-// initialiser, they are computed once for all batches.
+// addDerived makes numbers that were computed from constants a parameter with dims, and returns its ref. If every
+// constant is an initialiser, they are computed once for all batches.
 func (c *compiler) addDerived(how string, dims []int, numbers func() []float32, from ...*tensor) uint64 {
 	name := how
 

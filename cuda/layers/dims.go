@@ -41,7 +41,7 @@ func dimFromEnd(dims []int, k int) int {
 	return dims[len(dims)-k]
 }
 
-// repeatedStrides returns the strides of a tensor read with the shape out: 0 where it is repeated.
+// repeatedStrides returns the strides of a tensor that is read with the shape out: 0 where it repeats.
 func repeatedStrides(dims, out []int) []int {
 	s, d := make([]int, len(out)), denseStrides(dims)
 	for i := range out {
@@ -52,8 +52,8 @@ func repeatedStrides(dims, out []int) []int {
 	return s
 }
 
-// joinDims merges adjacent dimensions that every view walks as one, drops those of extent 1, and prepends dimensions
-// of extent 1 up to the kernels' rank.
+// joinDims merges adjacent dimensions that every view traverses as one, drops those of extent 1, and prepends
+// dimensions of extent 1 up to the kernels' rank.
 func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMax]int32, error) {
 	var out [kernels.RankMax]int32
 	strides := make([][kernels.RankMax]int32, len(views))
@@ -103,7 +103,7 @@ func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.Ra
 	return out, strides, nil
 }
 
-// constantInts returns a constant input as numbers; how says what they are for, in errors.
+// constantInts returns a constant input as integers; how names their use in errors.
 func (c *compiler) constantInts(i int, how string) ([]int, error) {
 	t := c.plainInput(i)
 	if t == nil {
@@ -128,14 +128,14 @@ func (c *compiler) constantInts(i int, how string) ([]int, error) {
 		return nil, fmt.Errorf("%s %q is %v", how, t.Name, t.Type)
 	}
 
-	// No dimensions is a valid shape: that of a scalar.
+	// No dimensions is a valid shape, that of a scalar.
 	if out == nil {
 		out = []int{}
 	}
 	return out, nil
 }
 
-// intsAttr returns numbers from an attribute, or from an input as in later operator sets.
+// intsAttr returns integers from an attribute, or from an input, as later operator sets have it.
 func (c *compiler) intsAttr(name string, input int) ([]int, error) {
 	if a, ok := c.node.Attrs[name]; ok {
 		out := []int{}

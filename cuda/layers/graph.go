@@ -84,17 +84,18 @@ type Graph struct {
 	Constants []Constant
 	Nodes     []Node
 
-	derived map[string][]byte // parameters computed from constants, by name, for the plans of other batches
+	derived map[string][]byte // parameters computed from constants, by name, for plans of other batches
 }
 
-// ErrUnsupported: the graph uses an operator, a type or a mode that this executor does not have; the model goes to
-// another executor.
+// ErrUnsupported: the graph uses an operator, a type or a mode that this executor lacks, so the model needs another
+// executor.
 var ErrUnsupported = errors.New("layers: not supported")
 
 // elementsMax keeps every index and stride within 32 bits, as kernels require.
 const elementsMax = math.MaxInt32
 
-// Elements returns the number of elements of a shape; an error if a dimension is negative or the number too large.
+// Elements returns the number of elements of a shape. It returns an error if a dimension is negative or the number is
+// too large.
 func Elements(dims []int) (int, error) {
 	n := 1
 	for _, d := range dims {
@@ -125,7 +126,7 @@ func (c *Constant) checkData() error {
 		return fmt.Errorf("constant %q: %d bytes for %v of %v", c.Name, len(c.Data), c.Dims, c.Type)
 	}
 
-	// Such weights would make every answer NaN, without an error anywhere.
+	// Such weights would make every answer NaN without an error anywhere.
 	if c.Type == Float32 {
 		for i, v := range floatsOf(c.Data) {
 			if math.IsNaN(float64(v)) {

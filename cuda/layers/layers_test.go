@@ -25,7 +25,7 @@ func node(op, out string, in ...string) Node {
 	return Node{Name: out, Op: op, Inputs: in, Outputs: []string{out}, Attrs: map[string]Attr{}}
 }
 
-// chain is x → Relu → … with a residual from the start to the end.
+// chain returns x → Relu → … with a residual from the start to the end.
 func chain(n int) *Graph {
 	g := &Graph{Name: "chain", Opset: 13, Inputs: []Value{{"x", Float32, []int{-1, 100}}}, Outputs: []string{"y"}}
 	at := "x"
@@ -41,13 +41,13 @@ func chain(n int) *Graph {
 func TestActivationsTakeAsLittleMemoryAsTheirLivesAllow(t *testing.T) {
 	p, err := Compile(chain(20), 4, FP32)
 	must(t, err)
-	// v0 lives to the end, and at each layer an input and an output.
+	// Live at each layer: v0, an input and an output.
 	if want := int64(3 * 1792); p.ActivationBytes != want {
 		t.Errorf("%d bytes, want %d", p.ActivationBytes, want)
 	}
 }
 
-// L1 over random lifetimes.
+// TestPlacedBuffersDoNotOverlap shows L1 for random lifetimes.
 func TestPlacedBuffersDoNotOverlap(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -142,7 +142,8 @@ func TestBadGraphsAreRefused(t *testing.T) {
 	}
 }
 
-// Random small graphs, right or wrong, end in a plan or an error: never a panic, never much memory.
+// FuzzCompile shows that small random graphs, valid or not, end in a plan or an error: never in a panic, and never
+// with much memory.
 func FuzzCompile(f *testing.F) {
 	for seed := range uint64(30) {
 		f.Add(seed, uint8(3))

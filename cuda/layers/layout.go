@@ -6,9 +6,9 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// In half precision images are stored with channels last, which suits matrix units. A tensor's Dims are [N,C,H,W] all
-// the same; its field last says that its bytes are in the order [N,H,W,C]. Operators on images take tensors in either
-// order (anyInput); all others get them in the plain order (plainInput).
+// In half precision images are stored with channels last, which suits matrix units. The Dims of a tensor are
+// [N,C,H,W] in either case; its field last means that the bytes have the order [N,H,W,C]. Operators on images accept
+// either order (anyInput). All others get tensors in the plain order (plainInput).
 
 // channelsLast moves the second dimension, or its stride, to the end.
 func channelsLast(v []int) []int {
@@ -25,7 +25,7 @@ func (t *tensor) stridesOf() []int {
 	return append([]int{s[0], s[n-1]}, s[1:n-1]...)
 }
 
-// spreadStrides returns a tensor's strides for the shape out: 0 where it is repeated.
+// spreadStrides returns a tensor's strides for the shape out: 0 where it repeats.
 func (t *tensor) spreadStrides(out []int) []int {
 	s, own := make([]int, len(out)), t.stridesOf()
 	for i := range out {
@@ -36,7 +36,7 @@ func (t *tensor) spreadStrides(out []int) []int {
 	return s
 }
 
-// plainOrder returns t in the plain order, copying it at most once.
+// plainOrder returns t in the plain order; it copies t at most once.
 func (c *compiler) plainOrder(t *tensor) (*tensor, error) {
 	if t == nil || !t.last {
 		return t, nil
@@ -76,9 +76,9 @@ func (c *compiler) turnedTensor(t *tensor, last bool) (*tensor, error) {
 	return &y, nil
 }
 
-// shapeTogether matches tensors to a result of dims. last reports whether the result has channels last, as it does if
-// any tensor of its rank has; order is its dimensions as stored, and views each tensor's strides in that order.
-// Tensors that must be in the plain order are replaced in list.
+// shapeTogether matches tensors to a result with dims. last reports whether the result has channels last, which it
+// has if any tensor of its rank does. order is its dimensions as stored, and views has each tensor's strides in that
+// order. shapeTogether replaces tensors in list that must be in the plain order.
 func (c *compiler) shapeTogether(dims []int, list []*tensor) (last bool, order []int, views [][]int, err error) {
 	for _, t := range list {
 		last = last || t.last && len(t.Dims) == len(dims)
@@ -106,7 +106,7 @@ func (c *compiler) shapeTogether(dims []int, list []*tensor) (last bool, order [
 	return last, order, views, nil
 }
 
-// convertType emits a cast of x, in any order, to y's type, in the plain order or with channels last.
+// convertType emits a cast of x, which may have either order, to y's type, in the plain order or with channels last.
 func (c *compiler) convertType(x, y *tensor) error {
 	dims, xs := x.Dims, x.stridesOf()
 	if y.last {

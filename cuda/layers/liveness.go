@@ -7,8 +7,8 @@ import (
 
 const bufferAlign = 256
 
-// placeActivations gives every activation an offset such that no two that live at the same time overlap (L1): the
-// largest first, each at the lowest offset free for its lifetime. It returns the bytes needed.
+// placeActivations gives every activation an offset such that no two that live at the same time overlap (L1). It
+// places the largest first, each at the lowest offset that is free during its lifetime, and returns the bytes needed.
 func placeActivations(buffers []Buffer) (total int64) {
 	var order []int
 	for i := range buffers {
@@ -17,7 +17,7 @@ func placeActivations(buffers []Buffer) (total int64) {
 		}
 	}
 
-	// Large buffers are placed first: small ones fit into the gaps.
+	// Place large buffers first, because small ones fit into the gaps.
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(buffers[b].Bytes, buffers[a].Bytes), cmp.Compare(buffers[a].First, buffers[b].First), cmp.Compare(a, b))
 	})
@@ -44,7 +44,7 @@ func placeActivations(buffers []Buffer) (total int64) {
 		b.Offset = at
 		total = max(total, at+size)
 
-		// Ordered by offset, so that one pass finds the first gap.
+		// Keep the order by offset, so that one pass finds the first gap.
 		where, _ := slices.BinarySearchFunc(placed, at, func(j int, at int64) int { return cmp.Compare(buffers[j].Offset, at) })
 		placed = slices.Insert(placed, where, i)
 	}

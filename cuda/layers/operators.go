@@ -46,8 +46,8 @@ type activation struct {
 	a, b float32
 }
 
-// activations are the operators that another launch can apply before it stores. Each takes its constants from the
-// node; false if they are not constants.
+// activations are the operators that another launch can apply before it stores its result. Each takes its constants
+// from the node, and returns false if they are not constants.
 var activations = map[string]func(c *compiler, n *Node) (activation, bool){
 	"Relu": fixedActivation(kernels.Relu), "Sigmoid": fixedActivation(kernels.Sigmoid), "Tanh": fixedActivation(kernels.Tanh),
 	"HardSwish": fixedActivation(kernels.HardSwish), "Erf": fixedActivation(kernels.Erf), "Exp": fixedActivation(kernels.Exp),
@@ -111,7 +111,7 @@ func clipOf(c *compiler, n *Node) (activation, bool) {
 	return act, true
 }
 
-// fuseTail fuses the nodes that follow name into the present launch: a residual addition if add allows it, then an
+// fuseTail fuses the nodes that follow name into the current launch: a residual addition if add allows it, then an
 // activation. It returns the name of the last value, whose tensor the launch must write.
 func (c *compiler) fuseTail(name string, dims []int, add bool) (last string, residual *tensor, act activation) {
 	// An addition can be fused if its other operand has the same shape: a residual connection.
@@ -139,7 +139,7 @@ func (c *compiler) fuseTail(name string, dims []int, add bool) (last string, res
 	return name, residual, act
 }
 
-// requireFloat refuses inputs of another type.
+// requireFloat returns an error if one of the inputs has another type.
 func (c *compiler) requireFloat(inputs ...int) error {
 	for _, i := range inputs {
 		if t := c.anyInput(i); t != nil && t.Type != Float32 {
@@ -193,7 +193,7 @@ func lowerBinary(op int32) func(*compiler, *Node) error {
 			return c.aliasResult(n.Outputs[0], x, x.Dims)
 		}
 
-		// More than two operands are combined pairwise; only the last pair may fuse an activation.
+		// More than two operands are combined pairwise, and only the last pair may fuse an activation.
 		for i := 1; i < len(n.Inputs); i++ {
 			y := c.anyInput(i)
 			if y == nil || y.Type != x.Type || x.Type != Float32 && (x.Type != Int64 || op == kernels.Pow) {
@@ -247,7 +247,7 @@ func (c *compiler) emitBinary(op int32, x, y *tensor, name string, last bool) (*
 		return nil, err
 	}
 
-	// A square is far cheaper than a power, and exported layer normalisations are full of squares.
+	// A square is far cheaper than a power, and exported layer normalisations contain many squares.
 	if op == kernels.Pow && y.isConstant() && y.elements() == 1 && floatsOf(y.data)[0] == 2 && act.kind == kernels.None {
 		p := kernels.Unary{X: c.refOf(x), Y: c.refOf(out), Count: int64(x.elements()), Act: kernels.Square}
 		if slices.Equal(dims, x.Dims) {
@@ -288,7 +288,7 @@ func lowerWhere(c *compiler, n *Node) error {
 		return err
 	}
 
-	// All four are walked as one shape: a smaller one repeats by strides of 0.
+	// All four are traversed as one shape, in which a smaller one repeats with strides of 0.
 	d, s, err := joinDims(dims, repeatedStrides(cond.Dims, dims), repeatedStrides(x.Dims, dims), repeatedStrides(y.Dims, dims), denseStrides(dims))
 	if err != nil {
 		return err

@@ -25,8 +25,7 @@ func lowerLinears(c *compiler, n *Node) error {
 	for i := range parts {
 		w, b := c.plainInput(1+2*i), c.plainInput(2+2*i)
 
-		// Joined weights are shared by all batch sizes under a name made of their sources, which only initialisers
-		// have.
+		// All batch sizes share joined weights under a name made of their sources, which only initialisers have.
 		if w == nil || b == nil || !w.isConstant() || !b.isConstant() || w.source == "" || b.source == "" || w.Type != Float32 || b.Type != Float32 ||
 			!slices.Equal(w.Dims, []int{k, each}) || b.elements() != each {
 			return fmt.Errorf("part %d: weights that are not initialisers of %d by %d: %w", i, k, each, ErrUnsupported)
@@ -37,7 +36,7 @@ func lowerLinears(c *compiler, n *Node) error {
 		bias.data = append(bias.data, b.data...)
 	}
 
-	// Weights lie side by side, so that one product makes all parts.
+	// The weights lie side by side, so that one product computes all parts.
 	if join.data = c.g.derived[join.source]; join.data == nil {
 		join.data = make([]byte, 4*k*each*parts)
 		for i := range parts {
@@ -55,7 +54,7 @@ func lowerLinears(c *compiler, n *Node) error {
 	return c.emitProduct(&p, x, join, bias, n.Outputs[0], dims)
 }
 
-// lowerAttention takes Q, K and V of [B,S,heads·size], or one tensor with the three side by side, and a mask that is
+// lowerAttention takes Q, K and V as [B,S,heads·size], or one tensor with the three side by side, and a mask that is
 // added to the scores.
 func lowerAttention(c *compiler, n *Node) error {
 	heads, size := c.intAttr("heads", 0), c.intAttr("size", 0)
@@ -94,7 +93,7 @@ func lowerAttention(c *compiler, n *Node) error {
 			return fmt.Errorf("mask %v of %v for %v", mask.Dims, mask.Type, dims)
 		}
 
-		// Where the mask is repeated its stride is 0.
+		// The stride of the mask is 0 where it repeats.
 		s := mask.spreadStrides(dims)
 		p.MBatch, p.MHead, p.MRow, p.MCol = int64(s[0]), int32(s[1]), int32(s[2]), int32(s[3])
 	}
@@ -110,7 +109,7 @@ func lowerAttention(c *compiler, n *Node) error {
 		p.V += uint64(2 * width * q.stored.Size())
 	}
 
-	// Two products of rows by columns by size, at two operations per element.
+	// There are two products of rows by columns by size, with two operations per element.
 	c.layer.FLOP += 4 * int64(b) * int64(heads) * int64(rows) * int64(cols) * int64(size)
 	grid, block := p.Launch()
 	emitLaunch(c, "attention", 5, grid, block, &p)

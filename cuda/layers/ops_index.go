@@ -38,7 +38,7 @@ func lowerReshape(c *compiler, n *Node) error {
 		return err
 	}
 
-	// 0 keeps the input's dimension; one -1 takes the remaining elements.
+	// 0 keeps the input's dimension, and one −1 stands for the remaining elements.
 	dims, free := slices.Clone(want), -1
 	for i, d := range dims {
 		switch {
@@ -59,7 +59,7 @@ func lowerReshape(c *compiler, n *Node) error {
 		return err
 	}
 
-	// A remainder is refused below, as any other wrong number of elements.
+	// A remainder is refused below, like any other wrong number of elements.
 	if free >= 0 && total > 0 {
 		dims[free] = x.elements() / total
 		total *= dims[free]
@@ -102,7 +102,7 @@ func lowerSqueeze(c *compiler, n *Node) error {
 		drop[i] = true
 	}
 
-	// Without axes every dimension of 1 is removed.
+	// Without axes remove every dimension of 1.
 	dims := []int{}
 	for i, d := range x.Dims {
 		if !drop[i] && !(axes == nil && d == 1) {
@@ -146,7 +146,7 @@ func lowerTranspose(c *compiler, n *Node) error {
 	rank := len(x.Dims)
 
 	perm := make([]int, 0, rank)
-	// Without a permutation the dimensions are reversed.
+	// Without a permutation reverse the dimensions.
 	if a, ok := n.Attrs["perm"]; ok {
 		for _, p := range a.Ints {
 			perm = append(perm, int(p))
@@ -268,7 +268,7 @@ func lowerSplit(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
-	if sizes == nil { // equal parts; the last is smaller if they do not divide
+	if sizes == nil { // equal parts; the last is smaller if they do not divide evenly
 		part := (x.Dims[a] + len(n.Outputs) - 1) / len(n.Outputs)
 		for left := x.Dims[a]; left > 0; left -= part {
 			sizes = append(sizes, min(part, left))

@@ -30,13 +30,13 @@ func lowerConv(c *compiler, n *Node) error {
 	}
 	dims := append([]int{x.Dims[0], k}, g.out[2-rank:]...)
 
-	// Tensor cores want images with channels last.
+	// Tensor cores need images with channels last.
 	if x, err = c.channelsLast(x); err != nil {
 		return err
 	}
 
-	// The following nodes are fused: a normalisation into weights and bias, an addition and an activation into the
-	// epilogue.
+	// Fuse the following nodes: a normalisation into weights and bias, an addition and an activation into the end of
+	// the product.
 	weights, bias, out, err := c.foldNorm(n, w)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (c *compiler) emitConv(p *kernels.Conv, pointwise bool) {
 		return
 	}
 
-	// A depthwise convolution has no depth to tile: each thread makes one element.
+	// In a depthwise convolution each thread computes one element, because there is no depth to divide.
 	if p.Groups == p.C && p.Groups == p.K {
 		grid, block := kernels.Elementwise(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW))
 		emitLaunch(c, "conv_depthwise", 5, grid, block, p)
@@ -93,8 +93,8 @@ func lastFlag(t *tensor) int32 {
 	return 0
 }
 
-// emitPointwise emits a pointwise convolution as a matrix product: for each image the weights [K, C] times the image
-// [C, H·W], without the window's arithmetic.
+// emitPointwise emits a pointwise convolution as a matrix product without the arithmetic of windows: for each image,
+// the weights [K, C] times the image [C, H·W].
 func (c *compiler) emitPointwise(v *kernels.Conv) {
 	pixels := v.H * v.Wd
 	p := kernels.Gemm{PA: v.W, PB: v.X, Bias: v.Bias, Residual: v.Residual, PC: v.Y, Bi1: int64(v.C) * int64(pixels),
@@ -104,7 +104,8 @@ func (c *compiler) emitPointwise(v *kernels.Conv) {
 	emitLaunch(c, "gemm", 5, grid, block, &p)
 }
 
-// foldNorm returns weights and bias of a convolution, with a batch normalisation folded in if it is the only user.
+// foldNorm returns the weights and the bias of a convolution. It folds a batch normalisation into them if that is the
+// only user.
 func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out string, err error) {
 	b, out := c.plainInput(2), n.Outputs[0]
 
@@ -138,7 +139,8 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 		from = append(from, c.values[in])
 	}
 
-	// A normalisation is a factor and a shift per channel: the factor goes into the weights, the shift into the bias.
+	// A normalisation is a factor and a shift per channel. The factor goes into the weights and the shift into the
+	// bias.
 	weights = c.addDerived("normal", w.Dims, func() []float32 {
 		fw := slices.Clone(floatsOf(w.data))
 		each := len(fw) / k
@@ -175,7 +177,7 @@ func orderFilters(w []float32, dims []int) []float32 {
 	return out
 }
 
-// lowerGemm is ONNX's Gemm: Y = alpha·A·B + beta·C, A and B possibly transposed.
+// lowerGemm lowers ONNX's Gemm: Y = alpha·A·B + beta·C, with A and B possibly transposed.
 func lowerGemm(c *compiler, n *Node) error {
 	if err := c.requireFloat(0, 1, 2); err != nil {
 		return err
@@ -217,7 +219,7 @@ func lowerGemm(c *compiler, n *Node) error {
 	return c.emitProduct(&p, a, b, bias, n.Outputs[0], []int{m, nn})
 }
 
-// emitProduct emits a matrix product, with the following nodes fused.
+// emitProduct emits a matrix product and fuses the following nodes.
 func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
 	out, residual, act := c.fuseTail(out, dims, true)
 
@@ -241,8 +243,8 @@ func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, 
 	return nil
 }
 
-// matrixRef returns the ref of a product's right side. In half precision a constant is stored by columns, as the
-// kernels on tensor cores read it.
+// matrixRef returns the ref of a product's right side. In half precision a constant is stored by columns, which the
+// kernels on tensor cores read.
 func (c *compiler) matrixRef(p *kernels.Gemm, b *tensor) uint64 {
 	if c.precision == FP32 || !b.isConstant() || len(b.Dims) != 2 || p.BN != 1 || p.BK != p.N {
 		return c.refOf(b)
@@ -277,7 +279,7 @@ func matMul(c *compiler, n *Node) error {
 
 	dims := append(slices.Clone(lead), m, nn)
 	p := kernels.Gemm{M: int32(m), N: int32(nn), K: int32(k), B1: 1, B2: 1, AM: int32(k), AK: 1, BK: int32(nn), BN: 1, Alpha: 1, Beta: 1}
-	if len(b.Dims) == 2 { // one matrix for all: the batches become rows
+	if len(b.Dims) == 2 { // one matrix for all batches, whose rows become one product's rows
 		p.M = int32(countElements(a.Dims[:len(a.Dims)-1]))
 	} else if err := fitBatches(&p, lead, a, b, m*k, k*nn); err != nil {
 		return err
@@ -290,7 +292,7 @@ func matMul(c *compiler, n *Node) error {
 	return c.emitProduct(&p, a, b, bias, out, dims)
 }
 
-// matMulBias fuses an addition of a constant vector if it is the only user.
+// matMulBias fuses an addition of a constant vector if that is the only user.
 func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
 	n := c.soleUser(out)
 	if n == nil || n.Op != "Add" {
@@ -302,7 +304,7 @@ func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
 		other = n.Inputs[1]
 	}
 
-	// Only a vector over the columns is a bias of a product.
+	// Only a vector over the columns can be the bias of a product.
 	t := c.values[other]
 	if t == nil || !t.isConstant() || t.Type != Float32 || len(t.Dims) == 0 || t.Dims[len(t.Dims)-1] != nn || t.elements() != nn {
 		return nil, out

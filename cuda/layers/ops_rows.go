@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// rowsAlong makes the struct of a kernel that works along dimensions a to b−1 of x.
+// rowsAlong returns the struct of a kernel that works along dimensions a to b−1 of x.
 func rowsAlong(c *compiler, x, y *tensor, a, b int, op int32) kernels.Rows {
 	return kernels.Rows{X: c.refOf(x), Y: c.refOf(y), Outer: int32(countElements(x.Dims[:a])), Len: int32(countElements(x.Dims[a:b])),
 		Inner: int32(countElements(x.Dims[b:])), Op: op}
@@ -22,14 +22,14 @@ func (c *compiler) emitRows(kernel string, p kernels.Rows) {
 	emitLaunch(c, kernel, 2, grid, block, &p)
 }
 
-// lowerSoftmax works along one axis; before operator set 13 along all from axis on.
+// lowerSoftmax works along one axis. Before operator set 13 it works along all dimensions from the axis on.
 func lowerSoftmax(log int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
 		if err := c.requireFloat(0); err != nil {
 			return err
 		}
 
-		// Before opset 13 the axis split the dimensions in two, and all from the axis on were one row.
+		// Before operator set 13 the axis split the dimensions in two, and all from the axis on were one row.
 		x, otherwise := c.plainInput(0), -1
 		if c.g.Opset < 13 {
 			otherwise = 1
@@ -55,7 +55,7 @@ func lowerSoftmax(log int32) func(*compiler, *Node) error {
 	}
 }
 
-// lowerReduce reduces adjacent axes; others are made adjacent by a transposition.
+// lowerReduce reduces adjacent axes. A transposition makes other axes adjacent.
 func lowerReduce(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
 		if err := c.requireFloat(0); err != nil {
@@ -192,7 +192,7 @@ func layerNorm(c *compiler, n *Node) error {
 		return fmt.Errorf("scale %v for %v from axis %d", gamma.Dims, x.Dims, a)
 	}
 
-	// The kernel keeps neither mean nor deviation.
+	// The kernel computes neither the mean nor the deviation as an output.
 	if len(n.Outputs) > 1 {
 		return fmt.Errorf("mean and deviation as outputs: %w", ErrUnsupported)
 	}
@@ -209,8 +209,8 @@ func layerNorm(c *compiler, n *Node) error {
 	return nil
 }
 
-// batchNorm is a scale and shift per channel, as the statistics are constants. Convolutions fold it (see foldNorm);
-// this handles the rest.
+// batchNorm is a scale and a shift per channel, because the statistics are constants. Convolutions fold it (see
+// foldNorm); this function lowers the others.
 func batchNorm(c *compiler, n *Node) error {
 	x := c.anyInput(0)
 	scale, shift, err := c.normalScale(n)
@@ -228,7 +228,7 @@ func batchNorm(c *compiler, n *Node) error {
 	}
 	y.last = x.last
 
-	// With channels last adjacent elements belong to adjacent channels.
+	// With channels last, adjacent elements belong to adjacent channels.
 	inner := countElements(x.Dims[2:])
 	if x.last {
 		inner = 1
@@ -264,7 +264,7 @@ func (c *compiler) normalScale(n *Node) (scale, shift []float32, err error) {
 		epsilon = float64(e.Float)
 	}
 
-	// scale·(x − mean)/√(variance + ε) + shift as one factor and one shift.
+	// Write scale·(x − mean)/√(variance + ε) + shift as one factor and one shift.
 	scale, shift = slices.Clone(in[0]), slices.Clone(in[1])
 	for i := range scale {
 		s := float64(in[0][i]) / math.Sqrt(float64(in[3][i])+epsilon)

@@ -31,7 +31,7 @@ func fitBatches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) err
 	return nil
 }
 
-// lowerSlice takes its bounds from inputs, before operator set 10 from attributes.
+// lowerSlice takes its bounds from inputs; before operator set 10, from attributes.
 func lowerSlice(c *compiler, n *Node) error {
 	x := c.plainInput(0)
 
@@ -88,12 +88,12 @@ func sliceSpan(start, end, step, n int) (from, count int) {
 		return from, max(0, (end-from+step-1)/step)
 	}
 
-	// Backwards a slice begins inside and may end before the first element.
+	// Backwards, a slice begins inside and may end before the first element.
 	from, end = clamp(start, 0, n-1), clamp(end, -1, n-1)
 	return from, max(0, (from-end-step-1)/-step)
 }
 
-// lowerPad with a constant: the output is filled, then the input copied into it.
+// lowerPad lowers Pad with a constant: it fills the output, then copies the input into it.
 func lowerPad(c *compiler, n *Node) error {
 	x := c.plainInput(0)
 	pads, err := c.intsAttr("pads", 1)
@@ -128,7 +128,7 @@ func lowerPad(c *compiler, n *Node) error {
 		return err
 	}
 
-	// The result is filled with the value first, then the input is copied into its middle.
+	// Fill the result with the value, then copy the input into its middle.
 	ys := denseStrides(dims)
 	for i := range dims {
 		off += pads[i] * ys[i]
@@ -151,7 +151,7 @@ func lowerGather(c *compiler, n *Node) error {
 		return fmt.Errorf("indices are %v", index.Type)
 	}
 
-	// Constant indices are checked here; the kernel checks those of requests.
+	// Check constant indices here; the kernel checks those of requests.
 	if index.isConstant() && index.Type == Int64 {
 		for _, v := range intsOf(index.data) {
 			if v < -int64(x.Dims[a]) || v >= int64(x.Dims[a]) {
@@ -174,7 +174,7 @@ func lowerGather(c *compiler, n *Node) error {
 	return nil
 }
 
-// castTypes are ONNX's numbers of the element types.
+// castTypes maps ONNX's numbers to element types.
 var castTypes = map[int]DataType{1: Float32, 2: Uint8, 6: Int32, 7: Int64, 9: Bool}
 
 var kernelTypes = map[DataType]int32{Float32: kernels.Float32, Int32: kernels.Int32, Int64: kernels.Int64, Bool: kernels.Bool, Uint8: kernels.Uint8,
@@ -269,7 +269,7 @@ func constantOfShape(c *compiler, n *Node) error {
 	return c.setKnown(n.Outputs[0], typ, dims, slices.Repeat(one, count))
 }
 
-// lowerRange is ONNX's Range, of whole numbers.
+// lowerRange lowers ONNX's Range of integers.
 func lowerRange(c *compiler, n *Node) error {
 	var v [3]int
 	for i := range v {
@@ -283,7 +283,7 @@ func lowerRange(c *compiler, n *Node) error {
 		v[i] = list[0]
 	}
 
-	// A step of 0 gives nothing, and a file of a few bytes must not take all memory.
+	// A step of 0 gives no elements. The bound is there because a file of a few bytes must not take all memory.
 	var out []int64
 	for at := v[0]; v[2] > 0 && at < v[1] || v[2] < 0 && at > v[1]; at += v[2] {
 		if out = append(out, int64(at)); len(out) > foldBytesMax/8 {

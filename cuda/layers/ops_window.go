@@ -6,8 +6,7 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// window is the geometry of a convolution or pooling in two dimensions; one dimension is treated as two with height
-// 1.
+// window is the geometry of a convolution or pooling in two dimensions. One dimension counts as two with height 1.
 type window struct {
 	size, stride, dil, top, bottom [2]int // top and bottom: padding before and after
 	out                            [2]int
@@ -23,7 +22,7 @@ func (c *compiler) readWindow(image, size []int) (g window, err error) {
 		for i := range len(a.Ints) {
 			out = append(out, int(a.Ints[i]))
 		}
-		// An omitted attribute has its default in every place; pads have two per dimension.
+		// An omitted attribute has its default in every place, and pads have two per dimension.
 		for !ok && len(out) < 2*rank {
 			out = append(out, otherwise)
 		}
@@ -52,7 +51,7 @@ func (c *compiler) readWindow(image, size []int) (g window, err error) {
 
 // computeExtent computes the output's extent along one dimension.
 func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
-	// The file's numbers are added and multiplied below and must not overflow.
+	// The numbers come from a file and are added and multiplied below, so they must not overflow.
 	const most = 1 << 20
 
 	for _, v := range []int{g.size[k], g.stride[k], g.dil[k]} {
@@ -67,7 +66,7 @@ func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
 
 	span := (g.size[k]-1)*g.dil[k] + 1
 
-	// SAME pads so that the output is the input divided by the stride, with the odd pixel at the end or at the
+	// SAME pads so that the output is the input divided by the stride. The odd pixel goes to the end or to the
 	// beginning.
 	switch auto {
 	case "", "NOTSET":
@@ -95,7 +94,7 @@ func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
 	return nil
 }
 
-// planeOf returns height and width of an image of one or two dimensions.
+// planeOf returns the height and the width of an image of one or two dimensions.
 func planeOf(image []int) (h, w int) {
 	if len(image) == 1 {
 		return 1, image[0]
@@ -132,8 +131,7 @@ func lowerPool(mode int32) func(*compiler, *Node) error {
 		m := mode
 		if mode == kernels.PoolAverage && c.intAttr("count_include_pad", 0) != 0 {
 			if m = kernels.PoolAveragePadding; c.intAttr("ceil_mode", 0) != 0 {
-				// The last window may extend beyond the padding, where the kernel would still divide by its full
-				// size.
+				// The last window may extend beyond the padding, and the kernel would still divide by its full size.
 				return fmt.Errorf("ceil_mode with count_include_pad: %w", ErrUnsupported)
 			}
 		}

@@ -53,7 +53,7 @@ type Layer struct {
 	Steps    []Step
 	Params   []int // the parameters it needs, by index in Plan.Params
 	FLOP     int64 // multiplications and additions of convolutions and products; 0 for others
-	Bytes    int64 // read and written at least once
+	Bytes    int64 // bytes read and written at least once
 }
 
 // Plan is a compiled graph for one batch size.
@@ -72,7 +72,7 @@ const refShift = 40
 
 func makeRef(buffer int, offset int64) uint64 { return uint64(buffer+1)<<refShift | uint64(offset) }
 
-// Bind replaces the refs of a launch by addresses: base has each buffer's address. params must hold a copy of
+// Bind replaces the refs of a launch by addresses; base has the address of each buffer. params must hold a copy of
 // s.Params.
 func (s *Step) Bind(params []byte, base []cuda.Address) {
 	for i := range s.Addresses {
@@ -91,7 +91,8 @@ func (s *Step) Name(i, buffer int) { wire.LittleEndian.PutUint64(s.Params[8*i:],
 func (s *Step) Shape() string {
 	key := []byte(s.Kernel)
 	for i := range s.Addresses {
-		// An omitted operand makes another step; the location of operands makes no difference.
+		// A launch without an optional operand is another computation, but the location of operands makes no
+		// difference.
 		key = append(key, byte(min(wire.LittleEndian.Uint64(s.Params[8*i:]), 1)))
 	}
 	return string(append(key, s.Params[8*s.Addresses:]...))

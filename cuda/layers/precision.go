@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// Precision is the storage format of a plan's real numbers, both parameters and activations. Sums are always in
+// Precision is the storage format of a plan's real numbers, for both parameters and activations. Sums are always in
 // float32, and a plan's inputs and outputs stay float32.
 type Precision uint8
 

@@ -7,12 +7,12 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// Exporters write attention and Gelu as a dozen operators each. rewrite replaces the patterns that it recognises by
-// one node before compilation; any other form stays unchanged.
+// Exporters write attention and Gelu as a dozen operators each. Before compilation, rewrite replaces the patterns
+// that it recognises by one node; all other forms stay unchanged.
 
 const (
-	opAttention = "downbeat.Attention" // Q, K, V [B,S,heads·size], mask; or Q, K and V side by side, mask
-	opLinears   = "downbeat.Linears"   // x, then weights and biases in turn: x·W + b of each, side by side
+	opAttention = "downbeat.Attention" // Q, K, V [B,S,heads·size] and mask; or one tensor with Q, K and V side by side, and mask
+	opLinears   = "downbeat.Linears"   // x, then weights and bias of each part in turn; the results x·W + b lie side by side
 )
 
 // rewriter holds a graph while nodes are replaced. The index −1 means no node.
@@ -25,7 +25,7 @@ type rewriter struct {
 	shapes  map[string][]int64
 	weights map[string]*Constant
 	gone    []bool
-	instead map[int][]Node // by the last node that they replace
+	instead map[int][]Node // by the last node that each replaces
 }
 
 func rewriteGraph(g *Graph) *Graph {
@@ -46,7 +46,7 @@ func rewriteGraph(g *Graph) *Graph {
 		return g
 	}
 
-	// The nodes of a pattern are removed; the replacement takes the place of the last one, which keeps the order
+	// The nodes of a pattern are removed, and the replacement takes the place of the last one, which keeps the order
 	// valid.
 	out := *g
 	out.Nodes = nil
@@ -60,7 +60,7 @@ func rewriteGraph(g *Graph) *Graph {
 }
 
 func (r *rewriter) indexNodes(g *Graph) {
-	// Three uses of a constant: a scalar in a pattern, a shape to reshape to, weights that can be joined.
+	// Three uses of a constant: a scalar in a pattern, a shape for a Reshape, and weights that can be joined.
 	constant := func(name string, c *Constant) {
 		if n, err := Elements(c.Dims); err != nil || len(c.Data) != n*c.Type.Size() {
 			return
@@ -83,7 +83,7 @@ func (r *rewriter) indexNodes(g *Graph) {
 		n := &g.Nodes[i]
 		if t := n.Attrs["value"].Tensor; n.Op == "Constant" && t != nil && len(n.Outputs) == 1 {
 			constant(n.Outputs[0], t)
-			delete(r.weights, n.Outputs[0]) // only initialisers have a name for all batches
+			delete(r.weights, n.Outputs[0]) // only initialisers have a name that is the same for all batches
 		}
 		for _, in := range n.Inputs {
 			r.users[in] = append(r.users[in], i)
@@ -116,7 +116,7 @@ func (r *rewriter) nextNode(i int, op string) int {
 	return -1
 }
 
-// otherInput returns the other input of a node with two.
+// otherInput returns the other input of a node with two inputs.
 func (r *rewriter) otherInput(i int, value string) string {
 	in := r.nodes[i].Inputs
 	if len(in) != 2 {
@@ -138,7 +138,7 @@ func (r *rewriter) scalarBeside(i int) (value string, c float64, ok bool) {
 		return in[0], c, true
 	}
 
-	// A constant divided by a value is another function than a value divided by a constant.
+	// A constant divided by a value is not the same function as a value divided by a constant.
 	c, ok = r.scalars[in[0]]
 	return in[1], c, ok && r.nodes[i].Op != "Div"
 }
@@ -287,7 +287,7 @@ func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 
 	fresh := []Node{node}
 
-	// If all three are linear in one input, one product makes them.
+	// If all three are linear in one input, one product computes them.
 	if linears, gone, ok := r.joinLinears(node.Outputs[0]+"/joined", q, k, v); ok {
 		fresh[0].Inputs = []string{linears.Outputs[0], mask}
 		fresh, all = []Node{linears, fresh[0]}, append(all, gone...)
@@ -296,7 +296,7 @@ func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 	r.replaceNodes(last, fresh, all...)
 }
 
-// joinLinears joins values that are x·W + b of the same x with initialisers of the same shape.
+// joinLinears joins values that are x·W + b of the same x, with initialisers of the same shape.
 func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int, ok bool) {
 	n = Node{Name: out, Op: opLinears, Outputs: []string{out}, Inputs: []string{""}}
 
@@ -306,7 +306,7 @@ func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int,
 			return n, nil, false
 		}
 
-		// The bias may stand on either side of the addition.
+		// The bias may be on either side of the addition.
 		p, b := r.soleProducer(r.nodes[add].Inputs[0], "MatMul"), r.nodes[add].Inputs[1]
 		if p < 0 {
 			p, b = r.soleProducer(r.nodes[add].Inputs[1], "MatMul"), r.nodes[add].Inputs[0]
@@ -328,7 +328,7 @@ func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int,
 		all = append(all, add, p)
 	}
 
-	// Joined weights lie side by side and need one shape.
+	// Joined weights lie side by side, so they must have one shape.
 	first := r.weights[n.Inputs[1]]
 	for i := 3; i < len(n.Inputs); i += 2 {
 		if !slices.Equal(r.weights[n.Inputs[i]].Dims, first.Dims) {

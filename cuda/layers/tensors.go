@@ -6,11 +6,11 @@ import "fmt"
 type tensor struct {
 	Value
 	data   []byte // of a constant
-	source string // the name of the initialiser, if data is one unchanged
+	source string // the name of the initialiser, if data is one without changes
 	buffer int    // −1 while a constant is not yet a parameter
 	stored DataType
 	last   bool    // channels last: see layout.go
-	other  *tensor // the same value in the other order, once it was needed
+	other  *tensor // the same value in the other order, if it was needed
 }
 
 func (t *tensor) isConstant() bool { return t.data != nil }
@@ -90,7 +90,7 @@ func (c *compiler) aliasResult(name string, of *tensor, dims []int) error {
 	return nil
 }
 
-// copyOutput gives an output a buffer of its own if it is an input, a constant or another output.
+// copyOutput gives an output its own buffer if it is an input, a constant or another output.
 func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	c.layer = &Layer{Name: t.Name, Op: "Copy"}
 	out := &tensor{Value: t.Value, stored: t.Type}
@@ -104,7 +104,7 @@ func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	return out, nil
 }
 
-// lastWrite returns the last layer that writes a buffer. Only one layer writes a buffer, the first that refers to it.
+// lastWrite returns the last layer that writes a buffer. Only one layer writes a buffer: the first that refers to it.
 func (c *compiler) lastWrite(buffer int) int {
 	for l := range c.plan.Layers {
 		hit := false

@@ -65,7 +65,7 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestOpenRegionRefuses: invalid handles and sizes are refused, and a refusal leaves nothing open.
+// TestOpenRegionRefuses shows that invalid handles and sizes are refused, and that a refusal leaves nothing open.
 func TestOpenRegionRefuses(t *testing.T) {
 	owner := cudatest.StartOwner(t, make([]byte, 64))
 	var s Devices

@@ -59,7 +59,7 @@ func (r *storeRig) wait(sub *cuda.Submission) error {
 	return r.d.Wait(context.Background(), ev)
 }
 
-// check reads the contents on the device and compares them.
+// use reads the contents on the device and compares them.
 func (r *storeRig) use(now time.Duration, want map[ID][]byte, ids ...ID) error {
 	var sub cuda.Submission
 	if err := r.s.Acquire(now, ids, &sub, r.st); err != nil {
@@ -84,7 +84,8 @@ func (r *storeRig) use(now time.Duration, want map[ID][]byte, ids ...ID) error {
 	return r.s.Release(ids, nil)
 }
 
-// Ten times as many models as fit keep their bytes through every move, and the moves are counted.
+// TestModelsThatDoNotFitKeepServing uses ten times as many models as fit. They keep their bytes through every move,
+// and the moves are counted.
 func TestModelsThatDoNotFitKeepServing(t *testing.T) {
 	r := openStore(t, Config{DeviceBytes: 64 << 10, PinnedBytes: 128 << 10}, nil)
 	defer r.close()
@@ -100,7 +101,7 @@ func TestModelsThatDoNotFitKeepServing(t *testing.T) {
 		want[id] = data
 	}
 	for i := range 600 {
-		a, b := ID(20+rng.IntN(60)), ID(rng.IntN(20)) // the first twenty are hot
+		a, b := ID(20+rng.IntN(60)), ID(rng.IntN(20)) // the first twenty are used most
 		must(t, r.use(time.Duration(i)*ms, want, a, b))
 		if i%50 == 0 { // retraining changes one in place
 			r.retrain(want, a)
@@ -146,7 +147,7 @@ func TestReleaseBehindAnEvent(t *testing.T) {
 	must(t, r.s.Release([]ID{x}, ev)) // still running
 	sub.Reset()
 	first := r.st
-	r.st, err = r.d.NewStream() // another batch's
+	r.st, err = r.d.NewStream() // another batch's stream
 	must(t, err)
 	defer first.Free()
 	must(t, r.s.Acquire(0, []ID{y}, &sub, r.st))
@@ -161,15 +162,15 @@ func TestReleaseBehindAnEvent(t *testing.T) {
 	}
 }
 
-// An allocation failure at any site is an error of that use, leaves no leak, and the next use succeeds
-// with the right bytes.
+// TestFaultAtEverySiteHeals shows that an allocation failure at any site is an error of that use and leaks nothing,
+// and that the next use succeeds with the right bytes.
 func TestFaultAtEverySiteHeals(t *testing.T) {
 	for n := 0; ; n++ {
 		calls, hits := 0, 0
 		armed := false
 		r := openStore(t, Config{DeviceBytes: 4096, PinnedBytes: 4096}, func(s cuda.Site) cuda.Fault {
 			if !armed || s.Op == "copy in" || s.Op == "copy out" {
-				return cuda.Fault{} // a failed copy is sticky: see cuda's tests
+				return cuda.Fault{} // a failed copy makes the device unusable: see cuda's tests
 			}
 			if calls++; calls == n+1 {
 				hits++
@@ -190,7 +191,7 @@ func TestFaultAtEverySiteHeals(t *testing.T) {
 				if !errors.Is(err, cuda.ErrOutOfMemory) {
 					t.Fatalf("site %d: %v", n, err)
 				}
-				if err := r.use(time.Duration(i)*ms, want, ID(i%6)); err != nil { // the same again
+				if err := r.use(time.Duration(i)*ms, want, ID(i%6)); err != nil { // the same use again
 					t.Fatalf("site %d, again: %v", n, err)
 				}
 			}

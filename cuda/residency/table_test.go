@@ -47,7 +47,7 @@ func TestScoreIsThePapersFormula(t *testing.T) {
 	if got, want := tab.Score(id), time.Duration(0.6*67.8e6+0.4*100e6); got != want {
 		t.Errorf("score %v, want %v", got, want)
 	}
-	for i := range 200 { // used every 10 ms: R approaches that
+	for i := range 200 { // used every 10 ms, so R approaches that
 		acquire(t, tab, time.Duration(i)*10*ms, id)
 		tab.Release([]ID{id}, nil)
 	}
@@ -59,12 +59,12 @@ func TestScoreIsThePapersFormula(t *testing.T) {
 func TestTheTypeWithTheHighestScoreGoesFirst(t *testing.T) {
 	tab := table(t, 30, 100)
 	params := add(t, tab, "params", Parameters, 10, 50*ms)
-	retrain := add(t, tab, "retrain", RetrainParameters, 10, 400*ms) // its own S is high because of the SLO
+	retrain := add(t, tab, "retrain", RetrainParameters, 10, 400*ms) // its own S is high because of its SLO
 	other := add(t, tab, "other", Parameters, 10, 900*ms)
 	next := add(t, tab, "next", Parameters, 10, 50*ms)
 	acquire(t, tab, 0, params, retrain, other)
 	tab.Release([]ID{params, retrain, other}, nil)
-	// Parameters have S = 0.6·67.8 + 0.4·333 ms as a type, retrain parameters 0.6·3 + 0.4·400 ms.
+	// As types, Parameters have S = 0.6·67.8 + 0.4·333 ms and retrain parameters 0.6·3 + 0.4·400 ms.
 	if !(tab.TypeScore(Parameters) > tab.TypeScore(RetrainParameters)) {
 		t.Fatalf("types %v and %v", tab.TypeScore(Parameters), tab.TypeScore(RetrainParameters))
 	}
@@ -82,13 +82,13 @@ func TestLowScoresStayPinned(t *testing.T) {
 	for i, slo := range slos {
 		ids = append(ids, add(t, tab, fmt.Sprint(i), Parameters, 10, slo))
 	}
-	for i, id := range ids { // each evicts the one before it
+	for i, id := range ids { // each evicts the previous one
 		acquire(t, tab, time.Duration(i)*ms, id)
 		tab.Release([]ID{id}, nil)
 	}
 	last := add(t, tab, "last", Parameters, 10, ms)
 	acquire(t, tab, 10*ms, last)
-	want := []Place{Pinned, Pageable, Pinned, Pageable} // 30 and 100 ms pinned; 500 was moved on, 200 found no room
+	want := []Place{Pinned, Pageable, Pinned, Pageable} // 30 and 100 ms are pinned; 500 was moved on, and 200 found no room
 	for i, id := range ids {
 		if tab.Place(id) != want[i] {
 			t.Errorf("SLO %v: place %d, want %d", slos[i], tab.Place(id), want[i])
@@ -136,7 +136,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Random uses keep R1 to R4: bounds hold, contents in use stay, the order is by type and score.
+// TestRandomUsesKeepTheInvariants shows R1 to R4 under random uses: bounds hold, contents in use stay, and the order
+// is by type and score.
 func TestRandomUsesKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -180,8 +181,8 @@ func checkMoves(t *testing.T, seed uint64, tab *Table, moves []Move) {
 		gone := &tab.contents[m.ID]
 		for i := range tab.contents {
 			e := &tab.contents[i]
-			// Unused contents of the same type that stayed must not score higher. Their scores have not changed
-			// since.
+			// Unused contents of the same type that stayed must not have a higher score. Their scores have not
+			// changed since.
 			if e.live && e.users == 0 && e.place == Device && e.Kind == gone.Kind && tab.Score(ID(i)) > tab.Score(m.ID) {
 				t.Fatalf("seed %d: %q went with score %v, %q stayed with %v", seed, gone.Name, tab.Score(m.ID), e.Name, tab.Score(ID(i)))
 			}
