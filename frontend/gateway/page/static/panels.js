@@ -131,7 +131,7 @@ function learners(d) {
     return node("article", "model family",
       node("h3", "", node("span", "name", l.model), node("span", "quiet", `version ${l.version} serves${others.length ? "; " + others.join(", ") + " can be put in force again" : ""}`)),
       node("p", "quiet", `${l.learning ? "learns" : "waits for a drift"}: ${count(l.samples, "sample")}, ${count(l.training_steps, "training step")}, ${count(l.drifts, "drift")}, ${l.published} published, ${l.discarded} thrown away`),
-      ...steps.map((w) => node("p", w.suspended ? "warn" : "quiet", `idle GPUs of ${w.backend} get steps of ${w.step_ms.toPrecision(3)} ms at most${w.suspended ? ": suspended, as the end of a step was not told" : ""}`)),
+      ...steps.map((w) => node("p", w.suspended ? "warn" : "quiet", `idle GPUs of ${w.backend} get steps of ${w.step_ms.toPrecision(3)} ms at most${w.suspended ? ": suspended: the backend did not report the end of a step" : ""}`)),
       node("canvas", "learnt"),
       node("div", "legend", node("span", "", dot(css("--accent")), "rightly answered by what serves" + (last ? ": " + percent(last.serving, 1) : "")),
         node("span", "", dot(css("--warn")), `by version ${l.first_version}, with which learning began` + (last ? ": " + percent(last.first, 1) : ""))));
