@@ -3,6 +3,7 @@ package frontend_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,13 +34,7 @@ func TestAPlanMovesModelsUnderLoad(t *testing.T) {
 		}
 	}()
 	s.open()
-
-	// Each model is asked for all the time, one request after another.
-	stop := make(chan struct{})
-	var wait sync.WaitGroup
-	for i := range s.names {
-		wait.Go(func() { s.ask(i, stop) })
-	}
+	defer s.askForAll()()
 
 	s.awaitAnswers()
 	for number, shift := range []int{0, 1} {
@@ -52,8 +47,54 @@ func TestAPlanMovesModelsUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitPlan(engine.PlanRolledBack, 0)
-	close(stop)
-	wait.Wait()
+}
+
+// TestAnAssignmentIsProposedAndApplied: three real backends have every model, and all models are asked for. The scheduler proposes three
+// sub-clusters by the rates that it measures, the proposal is applied as it is, and every request is answered meanwhile.
+func TestAnAssignmentIsProposedAndApplied(t *testing.T) {
+	s := &planned{Stage: &stage.Stage{}, t: t, counts: make([]atomic.Int64, 6)}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s.open()
+	defer s.askForAll()()
+
+	// The moves are unlimited and cost nothing: each model is on all GPUs.
+	s.awaitAnswers()
+	p, err := s.Engine.ProposePlan(engine.PlanOptions{Parts: 3})
+	if err != nil || len(p.Assignment) != 3 {
+		t.Fatalf("%+v, %v: want three sub-clusters", p, err)
+	}
+	if _, err := s.Engine.ApplyPlan(p.Plan); err != nil {
+		t.Fatal(err)
+	}
+
+	all := 0
+	now := s.awaitState(engine.PlanApplied)
+	for i, c := range p.Assignment {
+		slices.Sort(c.Models)
+		all += len(c.Models)
+		at := slices.IndexFunc(now.GPUs, func(g engine.PlannedGPU) bool { return g.GPU == c.GPUs[0] })
+		if want := strings.Join(c.Models, " offered ") + " offered"; at < 0 || len(c.GPUs) != 1 || offeredOn(now.GPUs[at]) != want || c.Demand <= 0 {
+			t.Errorf("sub-cluster %d: %+v, want %s on its GPU: %+v", i, c, want, now.GPUs)
+		}
+	}
+	if all != len(s.names) {
+		t.Errorf("%d models are assigned, want %d", all, len(s.names))
+	}
+	s.awaitAnswers()
+}
+
+// askForAll asks for each model all the time, one request after another, until the function that it returns is called.
+func (s *planned) askForAll() (end func()) {
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for i := range s.names {
+		wait.Go(func() { s.ask(i, stop) })
+	}
+	return func() { close(stop); wait.Wait() }
 }
 
 func (s *planned) open() {
@@ -121,7 +162,17 @@ func (s *planned) awaitAnswers() {
 // awaitPlan waits for a plan's end and looks at what each GPU has.
 func (s *planned) awaitPlan(state engine.PlanState, shift int) {
 	s.t.Helper()
-	var now engine.PlanStatus
+	for k, g := range s.awaitState(state).GPUs {
+		first := 2 * ((k - shift + 3) % 3)
+		if has, want := offeredOn(g), fmt.Sprintf("m%d:1 offered m%d:1 offered", first, first+1); has != want {
+			s.t.Errorf("%s has %s, want %s", g.GPU, has, want)
+		}
+	}
+	s.awaitAnswers()
+}
+
+func (s *planned) awaitState(state engine.PlanState) (now engine.PlanStatus) {
+	s.t.Helper()
 	waitFor(s.t, 120*time.Second, func() bool {
 		var err error
 		if now, err = s.Engine.PlanStatus(); err != nil {
@@ -132,15 +183,14 @@ func (s *planned) awaitPlan(state engine.PlanState, shift int) {
 	if len(now.LeftOut) > 0 {
 		s.t.Errorf("left out: %+v", now.LeftOut)
 	}
-	for k, g := range now.GPUs {
-		has := ""
-		for _, m := range g.Models {
-			has += m.Model + " " + m.State + " "
-		}
-		first := 2 * ((k - shift + 3) % 3)
-		if want := fmt.Sprintf("m%d:1 offered m%d:1 offered ", first, first+1); has != want {
-			s.t.Errorf("%s has %s, want %s", g.GPU, has, want)
-		}
+	return now
+}
+
+// offeredOn names a GPU's models, each with its state.
+func offeredOn(g engine.PlannedGPU) string {
+	var all []string
+	for _, m := range g.Models {
+		all = append(all, m.Model+" "+m.State)
 	}
-	s.awaitAnswers()
+	return strings.Join(all, " ")
 }

@@ -232,10 +232,29 @@ func printProposal(out io.Writer, p *engine.ProposedPlan) error {
 	if len(p.NotServed) > 0 {
 		fmt.Fprintf(out, "  not served for a while, since no GPU has room for both: %s\n", strings.Join(p.NotServed, ", "))
 	}
+
+	// The assignment first: it is what the steps are for.
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "GPUS\tDEMAND\tMODELS")
+	for _, c := range p.Assignment {
+		fmt.Fprintf(w, "%s\t%.2f\t%s\n", nameGPUs(c.GPUs), c.Demand, strings.Join(c.Models, " "))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+
+	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "STEP\tACT\tMODEL\tGPU")
 	for _, s := range p.Steps {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", s.Number, s.Act, s.Model, s.GPU)
 	}
 	return w.Flush()
+}
+
+// nameGPUs names the GPUs of a sub-cluster: of many the first and the last.
+func nameGPUs(all []string) string {
+	if len(all) <= 4 {
+		return strings.Join(all, " ")
+	}
+	return fmt.Sprintf("%s … %s (%d)", all[0], all[len(all)-1], len(all))
 }

@@ -32,6 +32,23 @@ func TestPlanShowTellsAll(t *testing.T) {
 	}
 }
 
+// TestProposalTellsTheAssignment: what each sub-cluster would serve, how many GPUs that asks for, and the steps there.
+func TestProposalTellsTheAssignment(t *testing.T) {
+	p := engine.ProposedPlan{Plan: engine.Plan{Number: 2}, SubClusters: 2, Moved: 1, Steps: []engine.PlanStep{{Number: 1, Act: "load", Model: "m:1", GPU: "b/1"}},
+		Assignment: []engine.PlannedPart{{GPUs: []string{"b/0"}, Demand: 0.25, Models: []string{"k:1", "n:1"}},
+			{GPUs: []string{"b/1", "b/2", "b/3", "b/4", "b/5"}, Demand: 3.5, Models: []string{"m:1"}}}}
+	var out strings.Builder
+	if err := printProposal(&out, &p); err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{"Plan 2: 2 sub-clusters, 1 models move", "b/0 0.25 k:1 n:1", "b/1 … b/5 (5) 3.50 m:1", "1 load m:1 b/1"} {
+		if !strings.Contains(words, want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
+
 // TestPlansOverHTTP: a dry run asks for what its flags say, apply sends the file and waits for the plan's end, and a
 // refusal is told.
 func TestPlansOverHTTP(t *testing.T) {

@@ -30,12 +30,20 @@ type PlannedModel struct {
 // sub-clusters.
 type ProposedPlan struct {
 	Plan
-	SubClusters     int        `json:"subclusters"`
-	Moved           int        `json:"moved"` // models that leave a home
-	ImbalanceDemand float64    `json:"imbalance_demand"`
-	ImbalanceMemory float64    `json:"imbalance_memory"`
-	Steps           []PlanStep `json:"steps"`
-	NotServed       []string   `json:"not_served"` // models that are not offered for a while, as no GPU has room for both
+	SubClusters     int           `json:"subclusters"`
+	Assignment      []PlannedPart `json:"assignment"` // by sub-cluster
+	Moved           int           `json:"moved"`      // models that leave a home
+	ImbalanceDemand float64       `json:"imbalance_demand"`
+	ImbalanceMemory float64       `json:"imbalance_memory"`
+	Steps           []PlanStep    `json:"steps"`
+	NotServed       []string      `json:"not_served"` // models that are not offered for a while, as no GPU has room for both
+}
+
+// PlannedPart is a sub-cluster of a proposal: its GPUs, how many of them its models ask for, and the models.
+type PlannedPart struct {
+	GPUs   []string `json:"gpus"`
+	Demand float64  `json:"demand_gpus"`
+	Models []string `json:"models"`
 }
 
 // PlanStep is one step for one model on one GPU.
@@ -107,8 +115,16 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 		return x, err
 	}
 
-	x = ProposedPlan{Plan: Plan{number, documentOf(v.keys, v.gpus, p.Wanted)}, SubClusters: p.Parts, Moved: p.Moved, ImbalanceDemand: p.ImbalanceDemand,
-		ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, NotServed: v.names(r.Gaps)}
+	x = ProposedPlan{Plan: Plan{number, documentOf(v.keys, v.gpus, p.Wanted)}, SubClusters: len(p.SubClusters), Assignment: []PlannedPart{}, Moved: p.Moved,
+		ImbalanceDemand: p.ImbalanceDemand, ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, NotServed: v.names(r.Gaps)}
+
+	for _, c := range p.SubClusters {
+		part := PlannedPart{Demand: c.Demand, Models: v.names(c.Models)}
+		for _, g := range c.GPUs {
+			part.GPUs = append(part.GPUs, v.gpuName(g))
+		}
+		x.Assignment = append(x.Assignment, part)
+	}
 	for _, s := range r.Steps {
 		x.Steps = append(x.Steps, v.describeStep(s))
 	}

@@ -331,6 +331,7 @@ func TestAProposedPlanIsApplied(t *testing.T) {
 	}
 	clear(s.ends)
 	drive(t, s, f, all)
+	hasAssignment(t, s.e, p.Assignment)
 	for _, m := range []string{"m", "n", "k"} {
 		if got := residentsOf(t, s.e); strings.Count(got, m+":1 offered") != 2 {
 			t.Errorf("model %s is not on the GPUs of one sub-cluster: %s", m, got)
@@ -338,6 +339,36 @@ func TestAProposedPlanIsApplied(t *testing.T) {
 	}
 	if _, err := s.e.ProposePlan(PlanOptions{Parts: 9}); err == nil || !strings.Contains(err.Error(), "sub-clusters") {
 		t.Errorf("nine sub-clusters of four GPUs: %v", err)
+	}
+}
+
+// hasAssignment: the GPUs of each sub-cluster of a proposal offer its models and no others.
+func hasAssignment(t *testing.T, e *Engine, parts []PlannedPart) {
+	t.Helper()
+	now, err := e.PlanStatus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := map[string]string{}
+	for _, g := range now.GPUs {
+		var models []string
+		for _, m := range g.Models {
+			models = append(models, m.Model)
+		}
+		slices.Sort(models)
+		on[g.GPU] = strings.Join(models, " ")
+	}
+
+	for _, c := range parts {
+		slices.Sort(c.Models)
+		for _, g := range c.GPUs {
+			if want := strings.Join(c.Models, " "); on[g] != want || c.Demand <= 0 {
+				t.Errorf("GPU %s has %q, want %q, which ask for %v GPUs", g, on[g], want, c.Demand)
+			}
+		}
+	}
+	if len(parts) != 2 {
+		t.Errorf("%d sub-clusters assigned, want 2", len(parts))
 	}
 }
 

@@ -50,9 +50,15 @@ type Snapshot struct {
 // PlacementPlan is a wanted placement, and its imbalance in the worst pool.
 type PlacementPlan struct {
 	Wanted                           Placement
-	Parts                            int // sub-clusters, of all pools
-	Moved                            int // models that leave a home
+	SubClusters                      []PlacedSubCluster // of all pools
+	Moved                            int                // models that leave a home
 	ImbalanceDemand, ImbalanceMemory float64
+}
+
+// PlacedSubCluster is the part of a pool that Assign gives some models to.
+type PlacedSubCluster struct {
+	GPUs, Models []int32
+	Demand       float64 // GPUs that its models ask for, with what they wait for one another (CostAmong)
 }
 
 // PlaceModels decides which GPUs hold which models. It divides each pool into sub-clusters along the present ones,
@@ -156,19 +162,26 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	}
 	for i, group := range groups {
 		problem.Services[i].Home = s.homeOf(group[0], parts)
+		s.addCrowding(&problem.Services[i], pool, group, gpus, len(gpus)/len(parts))
 	}
 
 	a, err := Assign(problem)
 	if err != nil {
 		return err
 	}
+	first := len(p.SubClusters)
+	for _, part := range parts {
+		p.SubClusters = append(p.SubClusters, PlacedSubCluster{GPUs: part})
+	}
 	for i, group := range groups {
+		x := &p.SubClusters[first+int(a.Home[i])]
+		x.Models, x.Demand = append(x.Models, group...), x.Demand+problem.Services[i].Demand
 		for _, m := range group {
-			s.wantIn(m, parts[a.Home[i]], gpus, p.Wanted[m])
+			s.wantIn(m, x.GPUs, gpus, p.Wanted[m])
 		}
 	}
 
-	p.Parts, p.Moved = p.Parts+len(parts), p.Moved+a.Moved
+	p.Moved += a.Moved
 	p.ImbalanceDemand, p.ImbalanceMemory = max(p.ImbalanceDemand, a.ImbalanceDemand), max(p.ImbalanceMemory, a.ImbalanceMemory)
 	return nil
 }
@@ -192,69 +205,6 @@ func (s *Snapshot) poolModels(gpus []int32) (models []int32) {
 		}
 	}
 	return models
-}
-
-// groupTrunks puts models of one trunk together: apart they would hold its parameters twice.
-func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
-	at := make([]int, len(s.Models)+1) // of a trunk's group, from 1
-	for _, m := range models {
-		trunk := s.Models[m].Trunk
-		if trunk != 0 && at[trunk] > 0 {
-			groups[at[trunk]-1] = append(groups[at[trunk]-1], m)
-			continue
-		}
-		groups = append(groups, []int32{m})
-		at[trunk] = len(groups)
-	}
-	return groups
-}
-
-// groupIn describes the part in a pool of models of one trunk, or of one model.
-func (s *Snapshot) groupIn(pool int32, group, gpus []int32) Service {
-	v := s.serviceIn(pool, group[0], gpus)
-	if len(group) == 1 {
-		return v
-	}
-
-	// Their load is the sum; of their memory the common part counts once.
-	var w weight
-	for i, m := range group {
-		x := &s.Models[m]
-		w.addModel(x.Static, x.Shared, x.Trunk)
-		if i > 0 {
-			other := s.serviceIn(pool, m, gpus)
-			v.Rate, v.Demand, v.Load, v.Dynamic = v.Rate+other.Rate, v.Demand+other.Demand, v.Load+other.Load, max(v.Dynamic, other.Dynamic)
-		}
-	}
-	v.Static = w.static
-	return v
-}
-
-// serviceIn describes a model's part in a pool: of its rate, the pool has the share of its GPUs among all that have the
-// model.
-func (s *Snapshot) serviceIn(pool, m int32, gpus []int32) Service {
-	here, all := 0, 0
-	for g, at := range s.Present[m] {
-		if at == Absent {
-			continue
-		}
-		all++
-		if s.GPUs[g].Pool == pool {
-			here++
-		}
-	}
-
-	x := &s.Models[m]
-	v := Service{Rate: x.Rate * float64(here) / float64(all), Static: x.Static, Dynamic: x.Dynamic, Load: x.Load, Home: Nowhere}
-	if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil {
-		return v
-	}
-
-	// A model whose SLO no batch keeps is asked for nothing that a GPU could do.
-	if c, _, err := Cost(x.Profiles[pool], x.SLO, v.Rate); err == nil {
-		v.Demand = v.Rate * c
-	}
-	return v
 }
 
 // divide cuts a pool into sub-clusters of about as many GPUs each.

@@ -97,6 +97,51 @@ func TestPlacementFollowsLoad(t *testing.T) {
 	}
 }
 
+// TestPlacedModelsAreApartByTheirRoom: of models that all GPUs have, those that cannot wait get a sub-cluster of their own,
+// as far from long batches as an assignment of the same services alone would bring them.
+func TestPlacedModelsAreApartByTheirRoom(t *testing.T) {
+	short, err := profile.Linear(time.Millisecond, 5*time.Millisecond, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := profile.Linear(10*time.Millisecond, 60*time.Millisecond, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := Snapshot{Parts: 2, MoveShare: 0.05}
+	for range 32 {
+		s.GPUs = append(s.GPUs, PlacedGPU{})
+	}
+	for m := range 20 {
+		x := PlacedModel{Rate: 500, SLO: 20 * time.Millisecond, Profiles: []*profile.Profile{short}, Load: time.Second}
+		if m%2 == 0 {
+			x.Rate, x.SLO, x.Profiles = 75, 400*time.Millisecond, []*profile.Profile{long}
+		}
+		all, able := make([]Residence, 32), make([]bool, 32)
+		for g := range all {
+			all[g], able[g] = Offered, true
+		}
+		s.Models, s.Present, s.Loadable = append(s.Models, x), append(s.Present, all), append(s.Loadable, able)
+	}
+
+	p, err := PlaceModels(s)
+	if err != nil || len(p.SubClusters) != 2 {
+		t.Fatalf("%d sub-clusters, %v", len(p.SubClusters), err)
+	}
+	for _, c := range p.SubClusters {
+		patient := 0
+		for _, m := range c.Models {
+			if m%2 == 0 {
+				patient++
+			}
+		}
+		if len(c.GPUs) != 16 || c.Demand < 5 || min(patient, len(c.Models)-patient) > 1 {
+			t.Errorf("%d GPUs are asked for %.2f, by %d patient of %d models: want those of a kind together", len(c.GPUs), c.Demand, patient, len(c.Models))
+		}
+	}
+}
+
 func TestPlacementRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Snapshot){
 		"parts is -1":       func(s *Snapshot) { s.Parts = -1 },

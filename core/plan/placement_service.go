@@ -1,0 +1,100 @@
+package plan
+
+import "time"
+
+// groupTrunks puts models of one trunk together: apart they would hold its parameters twice.
+func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
+	at := make([]int, len(s.Models)+1) // of a trunk's group, from 1
+	for _, m := range models {
+		trunk := s.Models[m].Trunk
+		if trunk != 0 && at[trunk] > 0 {
+			groups[at[trunk]-1] = append(groups[at[trunk]-1], m)
+			continue
+		}
+		groups = append(groups, []int32{m})
+		at[trunk] = len(groups)
+	}
+	return groups
+}
+
+// groupIn describes the part in a pool of models of one trunk, or of one model.
+func (s *Snapshot) groupIn(pool int32, group, gpus []int32) Service {
+	v := s.serviceIn(pool, group[0], gpus)
+	if len(group) == 1 {
+		return v
+	}
+
+	// Their load is the sum; of their memory the common part counts once.
+	var w weight
+	for i, m := range group {
+		x := &s.Models[m]
+		w.addModel(x.Static, x.Shared, x.Trunk)
+		if i > 0 {
+			other := s.serviceIn(pool, m, gpus)
+			v.Rate, v.Demand, v.Load, v.Dynamic = v.Rate+other.Rate, v.Demand+other.Demand, v.Load+other.Load, max(v.Dynamic, other.Dynamic)
+		}
+	}
+	v.Static = w.static
+	return v
+}
+
+// serviceIn describes a model's part in a pool: of its rate, the pool has the share of its GPUs among all that have the
+// model.
+func (s *Snapshot) serviceIn(pool, m int32, gpus []int32) Service {
+	here, all := 0, 0
+	for g, at := range s.Present[m] {
+		if at == Absent {
+			continue
+		}
+		all++
+		if s.GPUs[g].Pool == pool {
+			here++
+		}
+	}
+
+	x := &s.Models[m]
+	v := Service{Rate: x.Rate * float64(here) / float64(all), Static: x.Static, Dynamic: x.Dynamic, Load: x.Load, Home: Nowhere}
+	if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil {
+		return v
+	}
+
+	// A model whose SLO no batch keeps is asked for nothing that a GPU could do.
+	if c, _, err := Cost(x.Profiles[pool], x.SLO, v.Rate); err == nil {
+		v.Demand = v.Rate * c
+	}
+	return v
+}
+
+// addCrowding tells Assign how the models of a group are in each other's way in a sub-cluster of so many GPUs (decision
+// 0364). Their demand includes the wait for a GPU, their batches are the longer the more is asked of them, and the least
+// patient of them cannot wait longer for being with others.
+func (s *Snapshot) addCrowding(v *Service, pool int32, group, gpus []int32, among int) {
+	demand, held := 0.0, 0.0
+	for _, m := range group {
+		x, rate := &s.Models[m], s.serviceIn(pool, m, gpus).Rate
+		if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil || rate == 0 {
+			continue // nobody waits for whom nobody asks
+		}
+
+		p := x.Profiles[pool]
+		cost, err := CostAmong(p, x.SLO, rate, among)
+		if err != nil {
+			continue // as in serviceIn
+		}
+
+		_, batch, _ := Cost(p, x.SLO, rate)
+		demand += rate * cost
+		held += rate * cost * p.Exec(batch).Seconds()
+
+		// A room of 0 would mean that none is told.
+		room := max(1, x.SLO-p.Exec(1))
+		if v.Room == 0 || room < v.Room {
+			v.Room = room
+		}
+	}
+
+	v.Demand = demand
+	if demand > 0 {
+		v.Batch = time.Duration(held / demand * 1e9)
+	}
+}
