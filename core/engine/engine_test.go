@@ -256,7 +256,8 @@ func storm(t *testing.T, rng *rand.Rand) {
 	}
 	s.run(s.clock.now + 200*ms)
 	for id, f := range owner {
-		// One whose seat was taken over, and then its backend was lost, ends unheard: its frontend has ended it.
+		// A request whose entry was overwritten and whose backend was lost then ends without an outcome: its
+		// frontend has ended it.
 		if n := len(s.ends[id]); n > 1 || n == 0 && !f.closed.Load() && id+uint64(window) > uint64(len(owner)) {
 			t.Fatalf("request %d ended %v", id, s.ends[id])
 		}

@@ -52,8 +52,8 @@ func (w *watch) life(k requestKey) *watched {
 	return w.lives[k]
 }
 
-// submits is told before the engine takes a Submit. A request whose id is queued may be its twin, or a second one after its
-// seat has been taken over.
+// submits is called before the engine takes a Submit. A request whose id is queued may be a duplicate, or a second
+// request after the id's entry was overwritten.
 func (w *watch) submits(frontend uint32, m []wire.Submit) {
 	for i := range m {
 		x := w.life(requestKey{frontend, m[i].ID})
@@ -128,7 +128,7 @@ func (w *watch) reports(b *emulated, m *wire.Done) {
 	}
 }
 
-// returns is told of a request that is queued again, unless its id's seat has been taken over.
+// returns is called when a request is queued again, unless its id's entry was overwritten.
 func (w *watch) returns(k requestKey) {
 	x := w.life(k)
 	x.lost = true

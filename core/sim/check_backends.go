@@ -118,7 +118,7 @@ func (k *checker) returns(s *backSession, x *wire.Item) {
 
 	q := f.key(x.ID)
 	q.lost = true
-	if q.Queued > 0 || f.seatTaken(x.ID) {
+	if q.Queued > 0 || f.isOverwritten(x.ID) {
 		q.Maybe++
 		return
 	}

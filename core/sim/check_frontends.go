@@ -26,26 +26,26 @@ func (s *session) key(id uint64) *key {
 	return &s.keys[id-1]
 }
 
-// seatIndex returns an id's place in the window.
-func (s *session) seatIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
+// entryIndex returns the index of an id's entry in the engine's id window.
+func (s *session) entryIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
 
-// seatTaken reports whether another id may hold this id's place. Then a Cancel need not find the id, and the id need
-// not come back from a lost backend.
-func (s *session) seatTaken(id uint64) bool { return s.seats[s.seatIndex(id)] != id }
+// isOverwritten reports whether another id may have overwritten this id's entry. Then a Cancel need not find the id, and
+// the id need not come back from a lost backend.
+func (s *session) isOverwritten(id uint64) bool { return s.idWindow[s.entryIndex(id)] != id }
 
 // submits runs before the engine takes a Submit.
 func (k *checker) submits(s *session, m []wire.Submit) {
 	now := k.c.now
 	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
-		x, taken := s.key(m[i].ID), s.seatTaken(m[i].ID)
+		x, overwritten := s.key(m[i].ID), s.isOverwritten(m[i].ID)
 
-		// The window has one place per id.
-		s.seats[s.seatIndex(m[i].ID)], x.ended = m[i].ID, false
+		// An accepted id overwrites the entry of an earlier id.
+		s.idWindow[s.entryIndex(m[i].ID)], x.ended = m[i].ID, false
 		by := int64(deadline(now, &m[i]))
 
 		switch {
-		case x.Queued > 0 && taken: // the engine no longer knows it
+		case x.Queued > 0 && overwritten: // the engine no longer knows it
 			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
@@ -83,10 +83,10 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 		}
 		s.key(m[i].ID).again = false
 
-		// A refused request takes no place in the window, but one that is accepted and dropped at once does; here the
-		// two look alike.
-		if seat := s.seatIndex(m[i].ID); s.key(m[i].ID).ended && s.seats[seat] == m[i].ID {
-			delete(s.seats, seat)
+		// A refused request writes no entry, but a request that is accepted and dropped at once does. Here the two look
+		// alike.
+		if entry := s.entryIndex(m[i].ID); s.key(m[i].ID).ended && s.idWindow[entry] == m[i].ID {
+			delete(s.idWindow, entry)
 		}
 		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // twice PollLate: a late wake-up may lead to a second one
 	}
@@ -137,7 +137,7 @@ func (k *checker) overdue(s *session, id uint64, grace Duration) {
 // canceled runs after the engine has taken a Cancel. The engine searches a queue longer than searchMost in pieces,
 // and a request that it finds too late may run.
 func (k *checker) canceled(s *session, m *wire.Cancel) {
-	if s.key(m.ID).Queued == 0 || s.seatTaken(m.ID) {
+	if s.key(m.ID).Queued == 0 || s.isOverwritten(m.ID) {
 		return
 	}
 	if s.sch.e.Queued(m.Model) <= searchMost {

@@ -52,8 +52,8 @@ type session struct {
 	keys     []key        // for the checker: the state of each id
 	shut     bool         // closed on the engine's side
 	swept    int          // for the checker: the engine's poll count at which nothing of a closed session is queued
-	// For the checker: the id submitted last at each place of the window.
-	seats map[uint64]uint64
+	// For the checker: the id submitted last at each entry of the engine's id window.
+	idWindow map[uint64]uint64
 }
 
 func (c *Cluster) newFront() *front {
@@ -86,7 +86,7 @@ func (f *front) connect(sch *scheduler) {
 	}
 
 	n := len(c.models)
-	s := &session{f: f, seats: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n), link: link{sch: sch, life: sch.life, up: true}}
+	s := &session{f: f, idWindow: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n), link: link{sch: sch, life: sch.life, up: true}}
 	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)

@@ -71,7 +71,7 @@ func TestSeedsThatFailed(t *testing.T) {
 		640715:  "the same",
 		1003105: "a backend whose profile says more than its sub-cluster is planned with was taken to be busy for longer than planned",
 		671887:  "a batch held a request of a session that had ended, from a queue too long to be searched at once",
-		1229312: "a copy of a request was refused and took no seat, so that the one in a batch did not come back when its backend was lost",
+		1229312: "a copy of a request was refused and took no entry of the id window, so the request in a batch did not return when its backend was lost",
 		1060697: "a GPU of no known kind was planned as quicker than it had said",
 		1094611: "the same",
 		1099769: "the same, in a probe when all faults were over",
