@@ -7,44 +7,43 @@ import (
 	"time"
 )
 
-// Session is a stream of frames that asks for a promised rate and latency. The profiles of the application's stages
+// Session is a stream of frames that requests a promised rate and latency. The profiles of its application's stages
 // are those of the fastest variants at or above the session's floor, so that the promise holds under any load.
 type Session struct {
 	App     Application
 	Rate    float64 // frames/s
 	Latency time.Duration
-	Grain   time.Duration // of latencies that are offered; 0: 1 ns
+	Grain   time.Duration // of offered latencies; 0: 1 ns
 }
 
 // Trial runs the admitted sessions and one more in virtual time and reports whether all keep their promises. A nil
-// Trial passes everything.
+// Trial accepts everything.
 type Trial func(rate float64, latency time.Duration, budgets StageBudgets) bool
 
-// Admission is the answer to a session that wants to open.
+// Admission is the answer to a session that asks to open.
 type Admission struct {
 	Admitted bool
 	Budgets  StageBudgets // of the session if Admitted
 	Refusal  error        // why not: an InfeasibleError, or ErrTrial
 	// Alternatives that would be admitted, 0 if none was found: a rate at the requested latency, rounded to three
-	// digits so that a caller can ask for it, and a latency at the requested rate.
+	// digits so that a caller can request it, and a latency at the requested rate.
 	OfferRate    float64
 	OfferLatency time.Duration
-	// The budgets of these two.
+	// The budgets of the two alternatives.
 	RateBudgets, LatencyBudgets StageBudgets
 }
 
-// ErrTrial is the refusal of a session that fits by demand and was seen to break a promise in virtual
-// time.
+// ErrTrial is the refusal of a session that fits by demand but broke a promise in virtual time.
 var ErrTrial = errors.New("a session's frames would be late in a trial")
 
 const (
 	trialsMost      = 3   // of one answer: the decision's, and those that confirm offers
-	offerSteps      = 12  // halvings of the interval in which an offer is looked for
-	offerResolution = 256 // of splits on the way to an offer
-	offerLatencyMax = 8   // times the latency that was asked for
+	offerSteps      = 12  // halvings of the interval of an offer
+	offerResolution = 256 // of splits during the search for an offer
+	offerLatencyMax = 8   // times the requested latency
 )
 
-// Admit decides whether a session may open (UNIFIED U9): its demand plus the demand of all others at their floors
+// Admit decides whether a session may open (UNIFIED U9). Its demand plus the demand of all others at their floors
 // must fit the capacity of each kind, u*·N, and the trial must pass. used and capacity are by kind, in GPUs. A
 // refusal offers a rate and a latency that would be admitted, if the few that are tried include one. The error
 // reports invalid input.
@@ -62,7 +61,7 @@ func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) 
 		return Admission{}, refuse("rate", s.Rate, "more than 0 frames/s")
 	}
 
-	// Demand is quick to test and refuses most that cannot be kept; the trial has the last word.
+	// Demand is quick to test and refuses most sessions that cannot be served. The trial decides about the others.
 	t := &admitting{s: &s, used: used, capacity: capacity, trial: trial}
 	budgets, refusal := t.test(s.Rate, s.Latency, splitResolution)
 	var infeasible *InfeasibleError
@@ -75,7 +74,7 @@ func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) 
 		return Admission{}, refusal
 	}
 
-	// A refusal without an offer would only be asked again.
+	// After a refusal without an offer, callers would only ask again.
 	a := Admission{Refusal: refusal}
 	t.lookForOffers(&a)
 	return a, nil
@@ -112,8 +111,9 @@ func (t *admitting) passes(rate float64, latency time.Duration, b StageBudgets) 
 }
 
 // lookForOffers looks for alternatives that would be admitted. Each trial takes as long as the decision's, so there
-// are few: if the trial refused, half the rate; by demand, the rate that fits and half of it. A cluster that passes
-// none of these is full, and measurements have not shown that a longer latency helps it (decision 0281).
+// are few. If the trial refused, it tries half the rate. If demand refused, it tries the rate that fits and half of
+// it. A cluster that passes none of these is full, and in measurements a longer latency did not help it (decision
+// 0281).
 func (t *admitting) lookForOffers(a *Admission) {
 	byTrial := errors.Is(a.Refusal, ErrTrial)
 
@@ -132,7 +132,7 @@ func (t *admitting) lookForOffers(a *Admission) {
 		return
 	}
 
-	// By demand the latency that was asked for fits already where the trial refused it.
+	// If the trial refused, the requested latency already fits by demand.
 	fitting := t.latencyThatFits()
 	latencies := []time.Duration{fitting, fitting * 3 / 2}
 	if byTrial {
@@ -149,7 +149,8 @@ func (t *admitting) lookForOffers(a *Admission) {
 	}
 }
 
-// confirm decides about a rate and a latency as if they were asked for; of 0 there is nothing to decide, nor after the last trial.
+// confirm decides about a rate and a latency as if they were requested. It returns false for 0, and after the last
+// trial.
 func (t *admitting) confirm(rate float64, latency time.Duration) (StageBudgets, bool) {
 	if rate == 0 || latency == 0 || t.trials == trialsMost {
 		return StageBudgets{}, false
@@ -158,7 +159,7 @@ func (t *admitting) confirm(rate float64, latency time.Duration) (StageBudgets, 
 	return b, err == nil && t.passes(rate, latency, b)
 }
 
-// threeDigits is a number with three digits, no larger than it was.
+// threeDigits rounds a number down to three digits.
 func threeDigits(x float64) float64 {
 	if x == 0 {
 		return 0
@@ -167,7 +168,7 @@ func threeDigits(x float64) float64 {
 	return math.Floor(x*scale) / scale
 }
 
-// rateThatFits is the highest rate that fits by demand with the latency that was asked for; 0: none.
+// rateThatFits returns the highest rate that fits by demand at the requested latency; 0 if there is none.
 func (t *admitting) rateThatFits() float64 {
 	low, high := 0.0, t.s.Rate
 	for range offerSteps {
@@ -181,11 +182,11 @@ func (t *admitting) rateThatFits() float64 {
 	return low
 }
 
-// latencyThatFits is the shortest latency that fits by demand at the rate that was asked for; 0: none.
+// latencyThatFits returns the shortest latency that fits by demand at the requested rate; 0 if there is none.
 func (t *admitting) latencyThatFits() time.Duration {
 	low, high := t.s.Latency, t.s.Latency*offerLatencyMax
 
-	// A rate that does not fit with eight times the latency needs GPUs, not time.
+	// A rate that does not fit at eight times the latency needs more GPUs, not more time.
 	if _, err := t.test(t.s.Rate, high, offerResolution); err != nil {
 		return 0
 	}

@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// Stage is one step of an application for each of its frames.
+// Stage is one step of an application, run for each of its frames.
 type Stage struct {
 	// After names the stages whose results it needs, by index.
 	After []int32
@@ -15,8 +15,8 @@ type Stage struct {
 	Profile *profile.Profile
 	Kind    int     // of GPU
 	FanOut  float64 // requests per frame, on average
-	// OthersRate is the rate of other requests to the stage's model, in requests/s: a stage whose batches others
-	// share needs less time for a batch.
+	// OthersRate is the rate of other requests to the stage's model, in requests/s. A stage that shares its batches
+	// needs less time for a batch.
 	OthersRate float64
 	Fixed      time.Duration // the stage's time if it has no Profile
 }
@@ -24,10 +24,10 @@ type Stage struct {
 // Application is a directed acyclic graph of stages under one deadline.
 type Application struct {
 	Stages []Stage
-	Hop    time.Duration // from a stage to the next, and to the client
+	Hop    time.Duration // from a stage to the next one, or to the client
 }
 
-// What bounds an application, so that sums of its times stay within 64 bits.
+// Bounds of an application, so that sums of its times stay within 64 bits.
 const (
 	stagesMax  = 256
 	latencyMax = 24 * time.Hour
@@ -68,7 +68,7 @@ func (a *Application) validate() error {
 	return nil
 }
 
-// order returns the stages such that each comes after its dependencies; stages on a cycle are missing.
+// order returns the stages such that each comes after its dependencies. Stages on a cycle are missing.
 func (a *Application) order() []int32 {
 	var order []int32
 	done := make([]bool, len(a.Stages))
@@ -88,8 +88,8 @@ func (a *Application) order() []int32 {
 	return order
 }
 
-// longest returns, for every stage, the longest Σ (budget + hop) of a path that ends with it, and of one
-// that begins after it.
+// longest returns, for every stage, the longest Σ (budget + hop) of a path that ends with it, and of a path that
+// begins after it.
 func (a *Application) longest(budget []time.Duration) (until, after []time.Duration) {
 	until, after = make([]time.Duration, len(budget)), make([]time.Duration, len(budget))
 
@@ -101,7 +101,7 @@ func (a *Application) longest(budget []time.Duration) (until, after []time.Durat
 		until[j] += budget[j] + a.Hop
 	}
 
-	// From the last stage backwards: behind is the work that a stage's results still have to pass.
+	// From the last stage backwards: behind is the longest remaining path of a stage's results.
 	for i := len(order) - 1; i >= 0; i-- {
 		j := order[i]
 		for _, before := range a.Stages[j].After {

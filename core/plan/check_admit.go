@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// CheckAdmission reports a promise, made or offered, whose budgets do not keep it or whose demand does
-// not fit.
+// CheckAdmission reports a promise, made or offered, that its budgets do not keep or whose demand does not fit.
 func CheckAdmission(s Session, used, capacity []float64, a Admission) error {
 	check := func(rate float64, latency time.Duration, b StageBudgets) error {
 		if err := CheckSplit(s.App, rate, latency, b); err != nil {
 			return err
 		}
-		// The demand is summed up anew from batches: a checker must not trust the plan's own sum.
+		// Sum the demand from the batches: a checker must not trust the plan's own sum.
 		for k := range capacity {
 			demand := 0.0
 			for j, stage := range s.App.Stages {

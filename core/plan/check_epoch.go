@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// CheckEpoch reports a weight that is not that of a placement: it adds up what is asked of each GPU for itself, from rates
-// and profiles.
+// CheckEpoch reports a weight that differs from that of a placement. It computes the demand on each GPU itself, from
+// rates and profiles.
 func CheckEpoch(s *Snapshot, wanted Placement, epoch time.Duration, w EpochWeight) error {
 	before, after := 0.0, 0.0
 	for g := range s.GPUs {
@@ -31,7 +31,7 @@ func CheckEpoch(s *Snapshot, wanted Placement, epoch time.Duration, w EpochWeigh
 	return nil
 }
 
-// askedOf is the share of a GPU's time that the models it offers ask for.
+// askedOf returns the demand of a GPU's offered models, as a share of its time.
 func askedOf(s *Snapshot, p Placement, gpu int) (asked float64) {
 	pool := s.GPUs[gpu].Pool
 	for m := range s.Models {
@@ -40,7 +40,7 @@ func askedOf(s *Snapshot, p Placement, gpu int) (asked float64) {
 			continue
 		}
 
-		// Of the rate, a pool has the share of its GPUs among those that have the model now.
+		// A pool gets the share of the rate that its GPUs have among all GPUs that now have the model.
 		here, all, offer := 0.0, 0.0, 0.0
 		for g := range s.GPUs {
 			same := s.GPUs[g].Pool == pool

@@ -2,8 +2,9 @@ package plan
 
 import "fmt"
 
-// CheckPlacement reports what is wrong with a placement that a plan wants: a GPU without room for it, a model that is
-// served and would not be, one that is loaded although nobody had it, or one on a GPU that cannot load it.
+// CheckPlacement reports what is wrong with the placement that a plan wants: a GPU without room for it, a served
+// model that would lose its last GPU, a model that is loaded although no GPU had it, or a model on a GPU that cannot
+// load it.
 func CheckPlacement(s Snapshot, wanted Placement) error {
 	for g, x := range s.GPUs {
 		var dynamic, nowDynamic int64
@@ -22,7 +23,7 @@ func CheckPlacement(s Snapshot, wanted Placement) error {
 
 		static, now := s.heldBy(wants), s.heldBy(has)
 
-		// What a GPU has now it may keep, whatever it was measured to take.
+		// A GPU may keep its present models, whatever their measured sizes.
 		if room := max(x.Memory, now+nowDynamic); x.Memory > 0 && static+dynamic > room {
 			return fmt.Errorf("GPU %d: %d bytes wanted, it has %d", g, static+dynamic, room)
 		}
@@ -45,7 +46,7 @@ func CheckPlacement(s Snapshot, wanted Placement) error {
 	return nil
 }
 
-// heldBy is the static memory of some models on one GPU.
+// heldBy returns the static memory of some models on one GPU.
 func (s *Snapshot) heldBy(models []int) int64 {
 	return heldBytes(models, func(m int) int64 { return s.Models[m].Static }, func(m int) int64 { return s.Models[m].Shared }, func(m int) int32 { return s.Models[m].Trunk })
 }

@@ -5,10 +5,9 @@ import (
 	"math"
 )
 
-// CheckPrices reports a choice that breaks a rule, or one whose value is more than gap (relative)
-// below the optimum. By weak duality no choice is worth more than Σ price·capacity plus what every
-// bidder would gain by its best offer at these prices, whatever the prices are; so prices and choice
-// prove each other, and no solver is needed.
+// CheckPrices reports a choice that breaks a rule, or whose value is more than gap (relative) below the optimum. By
+// weak duality, no choice is worth more than Σ price·capacity plus the gains of all bidders by their best offers at
+// these prices, whatever the prices are. So prices and choice prove each other, and no solver is needed.
 func CheckPrices(m *Market, p *Prices, gap float64) error {
 	if len(p.Main) != len(m.Bidders) || len(p.Price) != len(m.Capacity) || len(p.Splits) > len(m.Capacity) {
 		return fmt.Errorf("%d choices for %d bidders, %d prices for %d kinds, %d splits", len(p.Main), len(m.Bidders), len(p.Price), len(m.Capacity), len(p.Splits))
@@ -16,7 +15,7 @@ func CheckPrices(m *Market, p *Prices, gap float64) error {
 
 	share := make([][]float64, len(m.Bidders))
 	for q, b := range m.Bidders {
-		share[q] = make([]float64, len(b.Offers)+1) // the last is of not being served
+		share[q] = make([]float64, len(b.Offers)+1) // the last one is the share that is not served
 		share[q][(int(p.Main[q])+len(b.Offers)+1)%(len(b.Offers)+1)] = 1
 	}
 
@@ -29,7 +28,7 @@ func CheckPrices(m *Market, p *Prices, gap float64) error {
 		share[s.Bidder][(int(s.Offer)+offers+1)%(offers+1)] += s.Share
 	}
 
-	// What the shares amount to, and the bound that the prices prove for any shares.
+	// Compute the demand of the shares, and the bound that the prices prove for any shares.
 	demand := make([]float64, len(m.Capacity))
 	value, bound := 0.0, 0.0
 	for q, b := range m.Bidders {
@@ -47,7 +46,7 @@ func CheckPrices(m *Market, p *Prices, gap float64) error {
 		bound += best
 	}
 
-	// What is left over at a price widens the gap, so prices above 0 for idle GPUs are found, too.
+	// Unused capacity at a price widens the gap, so prices above 0 for idle GPUs are found too.
 	for k, c := range m.Capacity {
 		if demand[k] > c*(1+1e-7)+1e-12 {
 			return fmt.Errorf("kind %d: %v GPUs needed of %v", k, demand[k], c)

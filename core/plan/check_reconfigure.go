@@ -2,12 +2,11 @@ package plan
 
 import "fmt"
 
-// CheckReconfiguration replays the steps from present to wanted and reports the first that is not
-// possible, that exceeds a GPU's memory, or that takes away the last offer of a wanted model which is not
-// among the gaps.
+// CheckReconfiguration replays the steps from present to wanted. It reports the first step that is impossible, that
+// exceeds a GPU's memory, or that removes the last offer of a wanted model which is not among the gaps.
 func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration) error {
 	at := func(s Step) Residence { return present[s.Model][s.GPU] }
-	// What each act requires and what it leads to, written down without the planner's own code.
+	// The requirements and results of each act, written without the planner's own code.
 	from := [...][]Residence{StepLoad: {Absent}, StepWarmUp: {Loaded}, StepOffer: {Warm}, StepWithdraw: {Offered}, StepUnload: {Loaded, Warm}}
 	to := [...]Residence{StepLoad: Loaded, StepWarmUp: Warm, StepOffer: Offered, StepWithdraw: Warm, StepUnload: Absent}
 
@@ -27,7 +26,7 @@ func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration)
 		}
 		replay[s.Model][s.GPU] = to[s.Kind]
 
-		// V3, after every step: what is loaded, and room for the largest to run.
+		// V3, after every step: the loaded models, and room for the largest one to run.
 		var peak int64
 		var there []int
 		for m := range replay {
@@ -51,7 +50,7 @@ func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration)
 		}
 	}
 
-	// All that was wanted, and nothing else.
+	// The result must be exactly the wanted placement.
 	for m := range replay {
 		for g := range replay[m] {
 			if replay[m][g] != wanted[m][g] {
@@ -62,7 +61,7 @@ func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration)
 	return nil
 }
 
-// heldBy is the static memory of some models on one GPU.
+// heldBy returns the static memory of some models on one GPU.
 func (f *Fleet) heldBy(models []int) int64 {
 	static, none := func(m int) int64 { return f.Static[m] }, func(int) int64 { return 0 }
 	if f.Trunk == nil {
@@ -71,13 +70,13 @@ func (f *Fleet) heldBy(models []int) int64 {
 	return heldBytes(models, static, func(m int) int64 { return f.Shared[m] }, func(m int) int32 { return f.Trunk[m] })
 }
 
-// heldBytes sums up memory without the planner's own code: what each model has for itself, and of each trunk the most that one
-// of its models has of it.
+// heldBytes sums memory without the planner's own code: each model's own part, and for each trunk the largest part of
+// its models.
 func heldBytes(models []int, static, shared func(m int) int64, trunk func(m int) int32) (bytes int64) {
 	for i, m := range models {
 		bytes += static(m) - shared(m)
 
-		// The first of a trunk's models that has most of it counts that.
+		// The first model of a trunk with the largest part counts it.
 		counts := true
 		for k, other := range models {
 			if trunk(other) == trunk(m) && (shared(other) > shared(m) || shared(other) == shared(m) && k < i) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// CheckAdvice reports where a Scaler's last advice does not follow from all that it has observed. It
-// goes through the whole history for each rule.
+// CheckAdvice reports where a Scaler's last advice does not follow from all its observations. It goes through the
+// whole history for each rule.
 func CheckAdvice(targets Targets, least, most int, start time.Duration, at []time.Duration, loads []Load, a Advice) error {
 	last := len(loads) - 1
 	now, l := at[last], loads[last]
@@ -31,13 +31,13 @@ func CheckAdvice(targets Targets, least, most int, start time.Duration, at []tim
 	return nil
 }
 
-// wantedBefore is what was wanted at each moment: GPUs for what demand would be after a start, and half of how far that had
-// been off so far, or a tenth of the root of the demand.
+// wantedBefore returns the GPUs wanted at each moment. They are for the demand expected after a start, plus half of
+// the past errors of that expectation, or a tenth of the root of the demand.
 func wantedBefore(targets Targets, start time.Duration, at []time.Duration, loads []Load) []int {
 	wanted := make([]int, len(loads))
 	square, judged := 0.0, 0.0
 	for i := range loads {
-		// The newest expectation that is a start old counts, once.
+		// The newest expectation that is as old as a start counts, once.
 		for k := i; k >= 0; k-- {
 			if at[i]-at[k] < start {
 				continue
@@ -57,8 +57,8 @@ func wantedBefore(targets Targets, start time.Duration, at []time.Duration, load
 	return wanted
 }
 
-// stepForBad is the last step up for bad requests, each from the five seconds before it, without the bad ones of seconds
-// with too few GPUs.
+// stepForBad returns the last step up for bad requests. Each step follows from the five seconds before it, without
+// the bad requests of seconds with too few GPUs.
 func stepForBad(targets Targets, at []time.Duration, loads []Load) (step int, stepAt, stepFor time.Duration) {
 	for i := range loads {
 		requests, bad := 0, 0
@@ -69,7 +69,7 @@ func stepForBad(targets Targets, at []time.Duration, loads []Load) (step int, st
 			}
 		}
 
-		// Never more than four times what demand needs, nor fewer than there are.
+		// At most four times the GPUs that the demand needs, and never fewer than there are.
 		share, n := math.Min(0.5, float64(bad)/math.Max(1, float64(requests))), loads[i].GPUs
 		gpus := n + int(math.Ceil(float64(n)*share/(1-share)-1e-9))
 		gpus = min(gpus, 4*max(1, fewestGPUs(targets, loads[i].Demand)))
@@ -77,7 +77,7 @@ func stepForBad(targets Targets, at []time.Duration, loads []Load) (step int, st
 			continue
 		}
 
-		// Soon after the step before was given up: twice as long.
+		// Soon after the previous step was given up, a step lasts twice as long.
 		if stepFor == 0 || at[i] > stepAt+3*stepFor {
 			stepFor = 30 * time.Second
 		} else if at[i] > stepAt+stepFor {
@@ -97,7 +97,8 @@ func fewestGPUs(targets Targets, demand float64) int {
 	}
 }
 
-// expectedAt is the demand a start after the last of some moments, by the line through those of its last ten seconds.
+// expectedAt returns the demand expected a start after the last of some moments, by the line through those of its
+// last ten seconds.
 func expectedAt(start time.Duration, at []time.Duration, loads []Load) float64 {
 	last := len(at) - 1
 	demand := loads[last].Demand
@@ -109,7 +110,7 @@ func expectedAt(start time.Duration, at []time.Duration, loads []Load) float64 {
 		return demand
 	}
 
-	// The least squares of y = a + b·x in sums, other than the forecast's deviations from the means.
+	// Least squares of y = a + b·x from sums; the forecast uses deviations from the means.
 	var n, x, y, xx, xy float64
 	for i := first; i <= last; i++ {
 		t := (at[i] - at[first]).Seconds()

@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// CheckSize reports what is wrong with a Sizing: it tries every batch on as many GPUs, and on one
-// fewer, by the equations as they are printed.
+// CheckSize reports what is wrong with a Sizing. It tries every batch on that number of GPUs, and on one GPU fewer,
+// by the equations as printed.
 func CheckSize(p *profile.Profile, slo time.Duration, rate float64, targets Targets, s Sizing) error {
 	capacity := func(n int) (most float64) {
 		for b := 1; b <= p.Max(); b++ {
@@ -19,7 +19,7 @@ func CheckSize(p *profile.Profile, slo time.Duration, rate float64, targets Targ
 		return most
 	}
 
-	// Enough, and not one too many.
+	// Enough GPUs, and not one too many.
 	const rounding = 1e-9
 	if got := capacity(s.GPUs); rate > 0 && got < rate*(1-rounding) {
 		return fmt.Errorf("%d GPUs carry %v requests/s, not %v", s.GPUs, got, rate)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// CheckSplit follows every path of an application and reports one that takes longer than the latency, a
-// batch that its budget does not allow, an offset that is not what lies behind the stage, and a demand
-// that is not the batches'.
+// CheckSplit follows every path of an application. It reports a path that takes longer than the latency, a batch that
+// its budget does not allow, an offset that differs from the time after the stage, and a demand that differs from the
+// batches' demand.
 func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudgets) error {
 	demand := 0.0
 	for j, s := range a.Stages {
@@ -38,7 +38,7 @@ func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudge
 		return fmt.Errorf("a demand of %v GPUs, it says %v", demand, b.Total)
 	}
 
-	// Paths are followed one by one: exponential, and obviously right.
+	// Follow paths one by one: exponential, but obviously right.
 	var behind func(j int32) time.Duration // the longest way from the end of a stage
 	behind = func(j int32) time.Duration {
 		longest := time.Duration(0)

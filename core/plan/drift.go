@@ -5,42 +5,43 @@ import (
 	"math"
 )
 
-// Features are activations of a model's penultimate layer for some inputs: Dim numbers for each, one
-// input after another.
+// Features are activations of a model's penultimate layer for some inputs: Dim numbers for each input, one input
+// after another.
 type Features struct {
 	Dim    int
 	Values []float32
 }
 
-// Answers counts labelled inputs, drawn at random, and the model's right answers among them.
+// Answers counts randomly drawn labelled inputs, and the model's right answers to them.
 type Answers struct {
 	Labelled, Right int
 }
 
-// DriftReport is the result of comparing a period's inputs with a model's training data.
+// DriftReport is the result of a comparison of a period's inputs with a model's training data.
 type DriftReport struct {
 	Drifted bool
-	// The probabilities that inputs which did not drift look at least so different, by their features,
-	// and lose at least so many right answers.
+	// The probabilities that inputs without drift look at least this different, by their features, and lose at least
+	// this many right answers.
 	FeatureP, AnswerP float64
-	// Impact is the accuracy lost, AdaInf's impact degree, and an interval that holds it with 95 %.
+	// Impact is the accuracy lost, AdaInf's impact degree, with its 95 % interval.
 	Impact, ImpactLow, ImpactHigh float64
 }
 
 const (
-	// driftSamples is the most inputs of each side that are compared; of more, evenly spaced ones are.
+	// driftSamples is the most inputs of each side that are compared. Of more, evenly spaced ones are taken.
 	driftSamples = 256
-	// driftShuffles sets how finely FeatureP is known: to 1 in 400.
+	// driftShuffles sets the resolution of FeatureP: 1 in 400.
 	driftShuffles = 399
 )
 
-// Drift compares a period with the data that a model was trained for (AdaInf §3.2, UNIFIED A1). AdaInf
-// compares accuracy on the samples that differ most with accuracy on ordinary ones, which is lower
-// without any drift, and looks again and again at growing samples. Here both sides are random samples,
-// there is one look, and level bounds the share of periods without drift that raise an alarm: half of it
-// for each of two tests, of the features by their energy distance under random exchange of the two sides
-// (Székely and Rizzo 2004), which finds drift that no label has shown yet, and of right answers by
-// Fisher's exact test, one-sided. Either side of either test may be empty: it then says nothing.
+// Drift compares a period with the data that a model was trained for (AdaInf §3.2, UNIFIED A1). AdaInf compares the
+// accuracy on the samples that differ most with the accuracy on ordinary ones, which is lower even without drift, and
+// repeats the comparison on growing samples. Here both sides are random samples that are compared once, and level
+// bounds the share of periods without drift that raise an alarm.
+//
+// Each of two tests gets half of the level. One compares the features by their energy distance under random exchange
+// of the two sides (Székely and Rizzo 2004); it finds drift that no label has shown yet. The other compares right
+// answers by Fisher's exact test, one-sided. Either side of either test may be empty; the test then has no result.
 func Drift(old, recent Features, oldAnswers, recentAnswers Answers, level float64) (DriftReport, error) {
 	t, err := NewDriftTest(old, recent, oldAnswers, recentAnswers, level)
 	if err != nil {
@@ -52,21 +53,21 @@ func Drift(old, recent Features, oldAnswers, recentAnswers Answers, level float6
 	return t.Report(), nil
 }
 
-// DriftTest runs Drift in pieces, for a caller with little time at a stretch. It belongs to one goroutine.
+// DriftTest runs Drift in pieces, for a caller that has little time at once. It belongs to one goroutine.
 type DriftTest struct {
 	report      DriftReport
 	level       float64
 	old, recent Features
 	first       int // inputs of the smaller side
 
-	distance []float32 // between all inputs, the smaller side's first, row by row
-	measured int       // rows that are there
-	sums     []float64 // by input, of its distances to all others
+	distance []float32 // between all inputs, those of the smaller side first, row by row
+	measured int       // completed rows
+	sums     []float64 // of each input's distances to all others
 	total    float64   // of all distances
 	side     []int32   // the inputs of the smaller side, then those of the other
 	real     float64
-	shuffled int // -1: the real division is not known yet
-	atLeast  int // divisions as far apart as the real one
+	shuffled int // -1: the real division has no energy yet
+	atLeast  int // divisions at least as far apart as the real one
 	state    uint64
 }
 
@@ -93,7 +94,7 @@ func NewDriftTest(old, recent Features, oldAnswers, recentAnswers Answers, level
 	t := &DriftTest{level: level, report: DriftReport{AnswerP: answerP(oldAnswers, recentAnswers), FeatureP: 1}, shuffled: -1, atLeast: 1, state: 1}
 	t.report.Impact, t.report.ImpactLow, t.report.ImpactHigh = accuracyLoss(oldAnswers, recentAnswers)
 
-	// Which side is called the first makes no difference to how far apart they are, but the smaller one is sooner summed.
+	// The distance is symmetric, and the smaller side is quicker to sum.
 	t.old, t.recent = old.thin(), recent.thin()
 	if t.recent.rowCount() < t.old.rowCount() {
 		t.old, t.recent = t.recent, t.old
@@ -102,12 +103,12 @@ func NewDriftTest(old, recent Features, oldAnswers, recentAnswers Answers, level
 	all := t.first + t.recent.rowCount()
 	t.sums, t.distance = make([]float64, all), make([]float32, all*all)
 	if t.first < 2 {
-		t.shuffled = driftShuffles // a side of fewer than two says nothing
+		t.shuffled = driftShuffles // a side with fewer than two inputs gives no result
 	}
 	return t, nil
 }
 
-// Advance does n units of the test, each some ten microseconds at full samples, and reports whether the test has
+// Advance performs n units of the test, each about ten microseconds at full samples, and reports whether the test has
 // ended.
 func (t *DriftTest) Advance(n int) (done bool) {
 	for ; n > 0 && t.shuffled < driftShuffles; n-- {
@@ -123,14 +124,14 @@ func (t *DriftTest) Advance(n int) (done bool) {
 	return t.shuffled == driftShuffles
 }
 
-// Report returns the result, once the test has ended.
+// Report returns the result of a test that has ended.
 func (t *DriftTest) Report() DriftReport {
 	r := t.report
 	if t.first >= 2 {
 		r.FeatureP = float64(t.atLeast) / (driftShuffles + 1)
 	}
 
-	// Half of the level for each test: together they raise no more false alarms than one would (Bonferroni).
+	// Each test gets half of the level, so that both together raise no more false alarms than one would (Bonferroni).
 	r.Drifted = r.FeatureP <= t.level/2 || r.AnswerP <= t.level/2
 	return r
 }
@@ -165,7 +166,7 @@ func (f Features) thin() Features {
 
 func (f Features) rowCount() int { return len(f.Values) / f.Dim }
 
-// input returns the features of one of all inputs.
+// input returns the features of input i, counted over both sides.
 func (t *DriftTest) input(i int) []float32 {
 	if i >= t.first {
 		return t.recent.Values[(i-t.first)*t.old.Dim:][:t.old.Dim]
@@ -173,8 +174,8 @@ func (t *DriftTest) input(i int) []float32 {
 	return t.old.Values[i*t.old.Dim:][:t.old.Dim]
 }
 
-// measureNext computes the Euclidean distances of one more input to the earlier ones. They are computed once; each of
-// the hundreds of divisions only sums them differently.
+// measureNext computes the Euclidean distances of one more input to the earlier ones. Each of the hundreds of
+// divisions only sums these distances differently.
 func (t *DriftTest) measureNext() {
 	i, all := t.measured, len(t.sums)
 	x := t.input(i)
@@ -194,7 +195,7 @@ func (t *DriftTest) measureNext() {
 	t.measured++
 }
 
-// beginShuffles notes how far apart the sides really are.
+// beginShuffles records the distance of the real sides.
 func (t *DriftTest) beginShuffles() {
 	t.side = make([]int32, len(t.sums))
 	for i := range t.side {
@@ -203,12 +204,12 @@ func (t *DriftTest) beginShuffles() {
 	t.real, t.shuffled = t.energy(), 0
 }
 
-// shuffle divides all inputs by chance, from a fixed sequence of numbers. The share of such divisions that are at least as far
-// apart as the real one, that one counted, is below p in a share p of the periods without drift, whatever the features'
-// distribution is.
+// shuffle divides all inputs at random, with a fixed sequence of numbers. The share of such divisions that are at
+// least as far apart as the real one, including that one, is below p in a share p of the periods without drift,
+// whatever the distribution of the features is.
 func (t *DriftTest) shuffle() {
 	all := len(t.side)
-	for i := range t.first { // the first of a random order
+	for i := range t.first { // the beginning of a random order
 		t.state = t.state*6364136223846793005 + 1442695040888963407
 		k := i + int(t.state>>33%uint64(all-i))
 		t.side[i], t.side[k] = t.side[k], t.side[i]
@@ -220,10 +221,11 @@ func (t *DriftTest) shuffle() {
 	t.shuffled++
 }
 
-// energy is the energy distance of the two sides: twice the mean distance between them, less the mean distances within each.
+// energy returns the energy distance of the two sides: twice the mean distance between them minus the mean distances
+// within each.
 func (t *DriftTest) energy() float64 {
-	// Only the smaller side is summed pair by pair. Its inputs' sums contain the pairs within it twice and those
-	// across once; the rest of the total is within the other side.
+	// Only the smaller side is summed pair by pair. The sums of its inputs contain the pairs within it twice and the
+	// pairs across once. The rest of the total is within the other side.
 	var within, sums float64
 	near := t.side[:t.first]
 	for i, a := range near {
@@ -236,7 +238,7 @@ func (t *DriftTest) energy() float64 {
 	across := sums - 2*within
 	beyond := t.total - within - across
 
-	// Pairs within a side were counted once, and stand in its mean twice.
+	// A side's sum counts each pair once; the mean is over ordered pairs.
 	n, m := float64(t.first), float64(len(t.side)-t.first)
 	return 2*across/(n*m) - 2*within/(n*n) - 2*beyond/(m*m)
 }

@@ -2,16 +2,16 @@ package plan
 
 import "math"
 
-// answerP is the probability that so few or fewer of the right answers fall on the recent side when right
-// and wrong ones are dealt to the two sides at random (Fisher's exact test). It is at most p in a share p
-// of the periods without drift; few answers make it smaller than that.
+// answerP returns the probability that the recent side gets this few right answers, or fewer, when right and wrong
+// answers are dealt to the two sides at random (Fisher's exact test). It is at most p in a share p of the periods
+// without drift; with few answers the share is smaller.
 func answerP(old, recent Answers) float64 {
 	if old.Labelled == 0 || recent.Labelled == 0 {
 		return 1
 	}
 	all, right := old.Labelled+recent.Labelled, old.Right+recent.Right
 
-	// Upwards from the least possible number; terms by logarithms, since factorials overflow.
+	// Count upwards from the least possible number, with logarithms, because factorials overflow.
 	least := max(0, recent.Labelled-(all-right))
 	sum := 0.0
 	for k := least; k <= recent.Right; k++ {
@@ -20,7 +20,7 @@ func answerP(old, recent Answers) float64 {
 	return min(1, sum)
 }
 
-// logChoose is the logarithm of n over k.
+// logChoose returns the logarithm of n over k.
 func logChoose(n, k int) float64 {
 	a, _ := math.Lgamma(float64(n + 1))
 	b, _ := math.Lgamma(float64(k + 1))
@@ -28,8 +28,8 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// accuracyLoss is the difference of the accuracies and its interval of 95 %, from Wilson's interval of
-// each (Newcombe 1998). Without answers on a side nothing is known.
+// accuracyLoss returns the difference of the accuracies and its 95 % interval, from Wilson's interval of each
+// (Newcombe 1998). If a side has no answers, the loss is 0 and the interval is −1 to 1.
 func accuracyLoss(old, recent Answers) (loss, low, high float64) {
 	if old.Labelled == 0 || recent.Labelled == 0 {
 		return 0, -1, 1
@@ -37,14 +37,14 @@ func accuracyLoss(old, recent Answers) (loss, low, high float64) {
 	before, beforeLow, beforeHigh := wilson(old)
 	now, nowLow, nowHigh := wilson(recent)
 
-	// The interval's ends combine the near ends of one side with the far ends of the other.
+	// The ends of the interval combine the near ends of one side with the far ends of the other.
 	loss = before - now
 	low = loss - math.Hypot(before-beforeLow, nowHigh-now)
 	high = loss + math.Hypot(beforeHigh-before, now-nowLow)
 	return loss, low, high
 }
 
-// wilson is an accuracy and its interval of 95 %.
+// wilson returns an accuracy and its 95 % interval.
 func wilson(a Answers) (share, low, high float64) {
 	const z = 1.959964
 	n := float64(a.Labelled)

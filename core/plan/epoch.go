@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// What makes a plan worth its moves.
+// The conditions under which a plan is worth its moves.
 const (
-	// EpochMoveShare bounds what one epoch moves, as a share of the models' load time: rates are estimates, and the
+	// EpochMoveShare bounds the moves of one epoch, as a share of the models' load time. Rates are estimates, and the
 	// next epoch may reverse the moves of this one.
 	EpochMoveShare = 0.25
 
-	busyEasy       = 0.5  // of a GPU's time: below it batches wait for no GPU, so that an even load answers nobody sooner
-	epochGainLeast = 0.05 // of a GPU's time: rates that are estimated over seconds differ by that much for no reason
+	busyEasy       = 0.5  // of a GPU's time; below it no batch waits for a GPU, so an even load answers nobody sooner
+	epochGainLeast = 0.05 // of a GPU's time; rates estimated over seconds differ by this much without a cause
 )
 
-// EpochWeight is the gain and the cost of an epoch's plan, as shares of GPUs' time.
+// EpochWeight is the gain and the cost of an epoch's plan, as shares of the GPUs' time.
 type EpochWeight struct {
 	Before, After float64 // demand on the busiest GPU, with the present placement and with the plan's
 	Cost          float64 // share of all GPUs' time in the epoch that the moves' loads take
 }
 
-// WeighEpoch compares a placement with the present one for an epoch of that length. A model's demand is shared evenly by
-// the GPUs of a pool that offer it.
+// WeighEpoch compares a placement with the present one for an epoch. The GPUs of a pool that offer a model share its
+// demand evenly.
 func WeighEpoch(s *Snapshot, wanted Placement, epoch time.Duration) (w EpochWeight) {
 	w.Before, w.After = s.busiest(s.Present), s.busiest(wanted)
 
-	// What is on its way already costs nothing more: only loads that the plan adds count.
+	// Loads that are already in progress cost nothing more: only loads that the plan adds count.
 	var loads time.Duration
 	for m, on := range wanted {
 		for g, at := range on {
@@ -41,8 +41,8 @@ func WeighEpoch(s *Snapshot, wanted Placement, epoch time.Duration) (w EpochWeig
 	return w
 }
 
-// IsWorthMoving says whether a plan should be applied: it takes more from the busiest GPU, as far as that is busy at all,
-// than loading takes from all.
+// IsWorthMoving reports whether a plan should be applied: it must take more load from the busiest GPU, if that GPU is
+// busy at all, than its loads take from all GPUs.
 func (w EpochWeight) IsWorthMoving() bool {
 	gain := max(w.Before, busyEasy) - max(w.After, busyEasy)
 	return gain >= epochGainLeast && gain > w.Cost
@@ -59,7 +59,7 @@ func (s *Snapshot) busiest(p Placement) (most float64) {
 	for pool := range pools {
 		gpus := s.poolGPUs(pool)
 		for _, m := range s.poolModels(gpus) {
-			// A model that no GPU of the pool offers is asked of none.
+			// A model that no GPU of the pool offers puts no demand on it.
 			offer := 0
 			for _, g := range gpus {
 				if p[m][g] == Offered {

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// InfeasibleError says which constraint cannot be met, and by how much.
+// InfeasibleError says which constraint cannot be met, and by how much it is missed.
 type InfeasibleError struct {
 	Constraint      string // such as "memory of sub-cluster 3"
 	Needed, Allowed float64

@@ -5,41 +5,41 @@ import (
 	"slices"
 )
 
-// An estimate gives the simplex method its start: prices near which demand meets capacity. It need not be right;
-// every per cent of error only costs pivots.
+// An estimate gives the simplex method its start: prices near which demand meets capacity. An error in it only costs
+// pivots.
 //
-// The sum of all bidders' gains at given prices and the capacity's value at these prices is convex in the prices, and
-// is least where demand meets capacity. Newton's method finds the minimum: the slope is the unused capacity, and
-// bidders near another choice show how fast demand gives way.
+// The sum of all bidders' gains at given prices plus the capacity's value at these prices is convex in the prices,
+// and is least where demand meets capacity. Newton's method finds that minimum. The slope is the unused capacity, and
+// bidders near another choice show how quickly demand changes with a price.
 
 const (
-	// nearTie is how near, relative to a bidder's value, another choice must be to count as one that a price may change.
+	// nearTie is how close, relative to a bidder's value, another choice must be for a change of price to matter.
 	nearTie = 0.1
-	// logMost bounds the change of a price per step, as a logarithm. A price of zero rises to priceFirst at most, and
-	// one below priceLeast falls to zero, both as a share of the value of a GPU second of an average answer.
+	// logMost bounds the change of a price per step, as a logarithm. A price of zero rises to at most priceFirst, and
+	// a price below priceLeast falls to zero. Both are shares of the value of a GPU second of an average answer.
 	logMost, priceFirst, priceLeast = 1.0, 0.01, 1e-5
 	// estimateNear is the imbalance of demand at which the simplex method is faster.
 	estimateNear = 0.02
-	// If demand is further from capacity than estimateFar, one bidder of every sampleOf is enough, given at least
-	// sampleFrom of them.
+	// If the imbalance is larger than estimateFar, one bidder of every sampleOf is enough, given at least sampleFrom
+	// of them.
 	estimateFar, sampleOf, sampleFrom = 0.2, 8, 200
 
 	sampleSteps, wholeSteps = 10, 2
 )
 
-// balance is how demand meets capacity at some prices.
+// balance describes demand and capacity at some prices.
 type balance struct {
-	spare [KindsMax]float64           // capacity less demand, by kind
-	bends [KindsMax][KindsMax]float64 // by how much demand for the first falls as the price of the second rises
+	spare [KindsMax]float64           // capacity minus demand, by kind
+	bends [KindsMax][KindsMax]float64 // the fall of demand for the first kind as the price of the second rises
 	scale float64                     // value of a GPU second of the average chosen answer, over all kinds
-	worst float64                     // largest imbalance of a kind whose price matters, relative to its capacity
+	worst float64                     // the largest imbalance of a kind whose price matters, relative to its capacity
 }
 
-// estimatePrices improves prices in place, and records all bidders' choices at them.
+// estimatePrices improves prices in place, and records the choices of all bidders at them.
 func (x *simplex) estimatePrices(price []float64) {
 	at := x.balanceAt(price, 1)
 
-	// Far from the balance a sample of the bidders is as informative as all of them.
+	// Far from the balance, a sample of the bidders is as informative as all of them.
 	if at.worst > estimateFar {
 		every := 1
 		if len(x.key) >= sampleFrom {
@@ -56,7 +56,8 @@ func (x *simplex) estimatePrices(price []float64) {
 	x.stepTowards(price, at, 1, wholeSteps, estimateNear)
 }
 
-// stepTowards takes up to so many Newton steps, until the imbalance is small. It looks at one bidder of every so many.
+// stepTowards takes up to steps Newton steps, until the imbalance is at most near. It evaluates one bidder of every
+// every.
 func (x *simplex) stepTowards(price []float64, at balance, every, steps int, near float64) {
 	var step [KindsMax]float64
 	for range steps {
@@ -90,17 +91,17 @@ func (x *simplex) stepTowards(price []float64, at balance, every, steps int, nea
 func (x *simplex) newtonStep(price []float64, at *balance, step *[KindsMax]float64) {
 	n := len(price)
 
-	// The matrix is copied: elimination destroys it.
+	// Copy the matrix, because the elimination destroys it.
 	a := at.bends
 	for k := range n {
 		step[k] = -at.spare[k]
 
-		// A little more on the diagonal keeps the matrix regular where nobody is near to a tie.
+		// A small addition to the diagonal keeps the matrix regular if no bidder is near a tie.
 		unit := max(price[k], priceLeast*at.scale)
 		a[k][k] += 0.05 * max(x.capacity[k], 1e-300) / max(unit, 1e-300)
 	}
 
-	// The matrix is symmetric and positive definite: elimination needs no pivoting.
+	// The matrix is symmetric and positive definite, so the elimination needs no pivoting.
 	for i := range n {
 		for k := i + 1; k < n; k++ {
 			f := a[k][i] / a[i][i]
@@ -130,8 +131,8 @@ func (x *simplex) newtonStep(price []float64, at *balance, step *[KindsMax]float
 	}
 }
 
-// balanceAt evaluates the choices of one of every so many bidders at given prices, as a sample of all. It records the
-// choices, and how near to a tie each is.
+// balanceAt evaluates the choices of one of every every bidders at given prices, as a sample of all. It records the
+// choices, and how close to a tie each one is.
 func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	copy(x.price[:], price)
 
@@ -144,7 +145,7 @@ func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 		demand[best.kind] += best.gpus
 		value += best.value
 
-		// The nearer to a tie, the likelier that the next change of a price makes the other choice better.
+		// The closer to a tie, the more likely the next price change makes the other choice better.
 		if wide := nearTie * paid; gap < wide {
 			likely := (1 - gap/wide) / wide
 			from, to := best.kind, second.kind
@@ -171,7 +172,7 @@ func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 		}
 		at.spare[k] = x.capacity[k] - float64(every)*demand[k]
 
-		// What is left over of a kind that costs nothing is no imbalance.
+		// Unused capacity of a kind with price 0 is no imbalance.
 		if at.spare[k] < 0 || price[k] > 0 {
 			at.worst = max(at.worst, abs(at.spare[k])/x.capacity[k])
 		}
@@ -179,8 +180,8 @@ func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	return at
 }
 
-// startPrices finds prices for an unknown market: one level for all kinds, relative to the kinds' own costs of the
-// average answer, by bisection.
+// startPrices finds prices for an unknown market by bisection: one level for all kinds, relative to each kind's own
+// cost of the average answer.
 func (x *simplex) startPrices(price []float64, every int) {
 	var gpus, count [KindsMax]float64
 	value := 0.0
@@ -194,7 +195,7 @@ func (x *simplex) startPrices(price []float64, every int) {
 	}
 	value /= max(1, float64(len(x.items)))
 
-	// Prices are proportional to the value of an average answer on each kind; only their level is unknown.
+	// Prices are proportional to the value of an average answer on each kind. Only their level is unknown.
 	low, high := math.Log(1e-4), math.Log(1e2)
 	for range 12 {
 		middle := (low + high) / 2
@@ -202,7 +203,7 @@ func (x *simplex) startPrices(price []float64, every int) {
 			price[k] = math.Exp(middle) * value / max(gpus[k], 1e-300)
 		}
 
-		// What is left over, at these prices: one number for all kinds.
+		// The unused capacity at these prices, as one number for all kinds.
 		at := x.balanceAt(price, every)
 		left := 0.0
 		for k := range price {

@@ -7,9 +7,9 @@ import (
 
 const (
 	forecastTrend  = 10 * time.Second // time over which a trend is measured, and for which it is extrapolated
-	forecastMemory = 10 * time.Minute // over which errors are remembered
+	forecastMemory = 10 * time.Minute // time over which errors are remembered
 	forecastMargin = 0.5              // of the root mean square error
-	forecastNoise  = 0.1              // of the root of the demand: so much at least, since requests come at random
+	forecastNoise  = 0.1              // of the root of the demand; the least margin, because requests arrive at random
 )
 
 // forecast predicts the demand at the time when GPUs ordered now begin to serve.
@@ -17,7 +17,7 @@ type forecast struct {
 	recent []demandAt // of the last forecastTrend
 	made   []demandAt // predictions that cannot be compared yet, oldest first
 	judged time.Duration
-	square float64 // mean of (demand − expected)², in GPUs², where demand was the larger
+	square float64 // mean of (demand − expected)² for demand above the expectation, in GPUs²
 }
 
 type demandAt struct {
@@ -25,11 +25,11 @@ type demandAt struct {
 	demand float64
 }
 
-// expect adds the demand measured at now, in GPUs, since after the previous one, and returns the demand to prepare
-// for after start.
+// expect adds the demand measured at now, in GPUs, since after the previous one. It returns the demand to prepare for
+// after start.
 //
-// The growth of demand gives the prediction. The shortfall of earlier predictions gives the margin: a load that jumps
-// leads to a larger margin than one that drifts, and many services to a smaller share than few.
+// The growth of demand gives the prediction. The shortfall of earlier predictions gives the margin. So a load that
+// jumps gets a larger margin than one that drifts, and many services get a smaller share than few.
 func (f *forecast) expect(now, since, start time.Duration, demand float64) float64 {
 	f.compare(now, since, start, demand)
 
@@ -38,13 +38,13 @@ func (f *forecast) expect(now, since, start time.Duration, demand float64) float
 	}
 	f.recent = append(append(f.recent[:0], f.recent[old:]...), demandAt{now, demand})
 
-	// Falling demand may rise again before a GPU has been replaced, so only growth is extrapolated.
+	// Falling demand may rise again before a GPU is replaced, so only growth is extrapolated.
 	expected := demand + max(0, slope(f.recent))*min(start, forecastTrend).Seconds()
 	f.made = append(f.made, demandAt{now, expected})
 	return expected + max(forecastMargin*math.Sqrt(f.square), forecastNoise*math.Sqrt(demand))
 }
 
-// compare learns from the latest expectation that is as old as a start.
+// compare learns from the latest prediction that is as old as a start.
 func (f *forecast) compare(now, since, start time.Duration, demand float64) {
 	due := 0
 	for ; due < len(f.made) && now-f.made[due].at >= start; due++ {
@@ -63,14 +63,14 @@ func (f *forecast) compare(now, since, start time.Duration, demand float64) {
 	}
 }
 
-// slope is how much demand grows in a second, by least squares; 0 where less than half of forecastTrend is known.
+// slope returns the growth of demand per second, by least squares; 0 if less than half of forecastTrend is known.
 func slope(s []demandAt) float64 {
 	last := s[len(s)-1].at
 	if last-s[0].at < forecastTrend/2 {
 		return 0
 	}
 
-	// Times count from the last one, so that a clock far from 0 costs no digits.
+	// Count times from the last one, so that a clock far from 0 costs no precision.
 	var t, d float64
 	for _, x := range s {
 		t, d = t+(x.at-last).Seconds(), d+x.demand

@@ -3,11 +3,12 @@ package plan
 // LearnShareMost is the largest share of the GPUs' time that learners may buy.
 const LearnShareMost = 0.5
 
-// givesWayAt is the part of the price at which the first request would go unserved where learners give way.
+// givesWayAt is the price at which learners give way, as a share of the price at which the first request would go
+// unserved.
 const givesWayAt = 0.5
 
-// bidLearners adds to a market the learners' demand for each sub-cluster's time. Its value is below that of any
-// request at its floor, so all families go down to their floors first and no request goes unserved because of it
+// bidLearners adds the learners' demand for each sub-cluster's time to a market. Its value is below that of any
+// request at its floor, so all families go down to their floors first, and no request goes unserved because of it
 // (UNIFIED U10).
 func (p *Pricer) bidLearners(m *Market) {
 	for k := range p.homes {
@@ -16,8 +17,8 @@ func (p *Pricer) bidLearners(m *Market) {
 	}
 }
 
-// bidTime adds a bidder for a number of a kind's GPUs to a market. It buys while the price of a GPU second is at most worth.
-// Nothing is added if gpus or worth is 0.
+// bidTime adds a bidder for a number of GPUs of a kind to a market. It buys while the price of a GPU second is at
+// most worth. Nothing is added if gpus or worth is 0.
 func (p *Pricer) bidTime(m *Market, kind int, gpus, worth float64) {
 	if gpus == 0 || worth == 0 {
 		return
@@ -30,12 +31,13 @@ func (p *Pricer) bidTime(m *Market, kind int, gpus, worth float64) {
 	}
 	m.Bidders = p.market.Bidders[:q+1]
 
-	// An offer without accuracy is worth m.Value: its cost says up to which price.
+	// An offer without accuracy is worth m.Value, so its cost sets the price up to which it buys.
 	b, cost := &m.Bidders[q], m.Value/worth
 	b.Rate, b.Offers = gpus/cost, append(b.Offers[:0], Offer{Kind: int32(kind), Cost: cost})
 }
 
-// leastWorth is the lowest price at which a request is not worth its GPU time on a kind; 0 where none is asked for.
+// leastWorth returns the lowest price at which a request is not worth its GPU time on a kind; 0 if there is no demand
+// for the kind.
 func (p *Pricer) leastWorth(kind int) (least float64) {
 	for q := range p.bids {
 		b := &p.market.Bidders[q]
@@ -57,8 +59,8 @@ func (p *Pricer) leastWorth(kind int) (least float64) {
 	return least
 }
 
-// noteBought replaces each home's demanded learner share with the share bought. The learners are the bidders from p.bids up to
-// end.
+// noteBought replaces each home's demanded learner share by the share that was bought. The learners are the bidders
+// from p.bids up to end.
 func (p *Pricer) noteBought(m *Market, end int) {
 	for q := p.bids; q < end; q++ {
 		got := 1.0
@@ -66,7 +68,7 @@ func (p *Pricer) noteBought(m *Market, end int) {
 			got = 0
 		}
 
-		// A share that was split is told from both sides.
+		// A split share counts on both of its sides.
 		for _, s := range p.prices.Splits {
 			switch {
 			case int(s.Bidder) != q:

@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// What steps of a plan wait for.
+// The waits in the steps of a plan.
 const (
 	idleMost    = 200 * time.Millisecond // that a load waits for its GPU to be idle
 	reportMost  = 10 * time.Minute       // that a backend may take for one step
 	awayMost    = 3 * time.Second        // that a plan waits for a GPU whose backend is away
-	resumeMost  = 30 * time.Second       // that a plan whose scheduler died waits for GPUs that it knew
-	loadUnknown = time.Second            // a load that nobody has timed: then all moves cost alike
+	resumeMost  = 30 * time.Second       // that a plan whose scheduler died waits for its GPUs
+	loadUnknown = time.Second            // of a load that was never timed, so that all moves cost the same
 )
 
-// LoadNow says whether a load that has waited so long may begin: best while its GPU is idle, and after some time in any case.
+// LoadNow reports whether a load that has waited this long may begin. The best time is while its GPU is idle, but
+// after a while it begins in any case.
 func LoadNow(idle bool, waited time.Duration) bool { return idle || waited >= idleMost }
 
-// StepOverdue says whether a backend's report of a step is waited for no longer.
+// StepOverdue reports whether to stop waiting for a backend's report of a step.
 func StepOverdue(waited time.Duration) bool { return waited >= reportMost }
 
-// IsGone says whether a GPU whose backend has been away for so long is left out of a plan. A link that breaks is there again within a
-// second as a rule, and a plan that goes on without its GPU may leave a model nowhere that had just left another one.
+// IsGone reports whether a plan leaves out a GPU whose backend has been away for this long. A broken link usually
+// returns within a second. A plan that continues without the GPU may leave a model nowhere that has just left another
+// GPU.
 func IsGone(away time.Duration) bool { return away >= awayMost }
 
-// ResumeNow reports whether to continue the plan of a dead scheduler: once all its GPUs are here, and after some time
+// ResumeNow reports whether to continue the plan of a dead scheduler: when all its GPUs are here, and after some time
 // with those that are.
 func ResumeNow(all bool, waited time.Duration) bool { return all || waited >= resumeMost }
 

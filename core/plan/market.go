@@ -2,14 +2,14 @@ package plan
 
 import "fmt"
 
-// DefaultValue is ω: an answer is worth three times its accuracy, so that serving more goes before
-// serving better (UNIFIED U4).
+// DefaultValue is ω: an answer is worth three times its accuracy, so that serving more comes before serving better
+// (UNIFIED U4).
 const DefaultValue = 3
 
 // KindsMax is the largest number of kinds of GPUs in one market: a power of 2.
 const KindsMax = 8
 
-// Offer is one way to answer a bidder: a variant on a kind of GPU.
+// Offer is one way to answer a bidder's requests: a variant on a kind of GPU.
 type Offer struct {
 	Kind     int32
 	Accuracy float64 // 0…1
@@ -20,14 +20,14 @@ type Offer struct {
 // nothing but still has a choice: the offer that the next request would get.
 type Bidder struct {
 	Rate   float64 // requests/s
-	Floor  float64 // least accuracy that is an answer
+	Floor  float64 // the least accuracy of an answer
 	Offers []Offer // in any order
 }
 
 // Market is the demand for GPU time and the capacity.
 type Market struct {
 	Bidders  []Bidder
-	Capacity []float64 // by kind: u*·N GPUs; 0 for a kind that is gone
+	Capacity []float64 // by kind: u*·N GPUs; 0 for a kind without GPUs
 	Value    float64   // ω
 }
 
@@ -45,7 +45,7 @@ func (m *Market) validate() error {
 		}
 	}
 
-	// Every number of every bidder: one NaN would make all prices NaN.
+	// Check every number of every bidder: one NaN would make all prices NaN.
 	for q := range m.Bidders {
 		b := &m.Bidders[q]
 		if !finite(b.Rate) {
@@ -85,17 +85,17 @@ type Split struct {
 	Share         float64
 }
 
-// Prices is the outcome of a market. It also holds the memory of its making: renewed again and again
-// it allocates nothing. The zero value is ready.
+// Prices is the result of a market. It also keeps its working memory, so repeated renewals allocate nothing. The zero
+// value is ready for use.
 type Prices struct {
-	Price  []float64 // by kind: value of a GPU second; 0 where GPUs are left over, more than anybody pays where there are none
-	Main   []int32   // by bidder: the offer that most of its requests get, or NotServed
+	Price  []float64 // by kind: the value of a GPU second; 0 if GPUs are left over, and more than anybody pays if there are none
+	Main   []int32   // by bidder: the offer of most of its requests, or NotServed
 	Splits []Split   // at most one for each kind
 	Demand []float64 // by kind, in GPUs
 	Served float64   // requests/s that have an offer
 	// Accuracy is the mean over served requests.
 	Accuracy float64
-	// Value is Σ rate·(ω + accuracy) per second. No choice reaches more than Bound.
+	// Value is Σ rate·(ω + accuracy) per second. No choice exceeds Bound.
 	Value, Bound float64
 	Pivots       int
 

@@ -11,25 +11,26 @@ import (
 
 // PlacedGPU is one GPU of a Snapshot.
 type PlacedGPU struct {
-	// Pool numbers the GPUs that may form one sub-cluster: those of one kind and one sub-cluster name. Numbers start
-	// at 0 and have no gaps.
+	// Pool is the number of the GPUs that may form one sub-cluster: those of one kind and one sub-cluster name.
+	// Numbers start at 0 and have no gaps.
 	Pool int32
-	// Part is the sub-cluster that the GPU is in now, or Nowhere.
+	// Part is the present sub-cluster of the GPU, or Nowhere.
 	Part   int32
-	Host   int32 // number of its backend, which loads and unloads one model after another
-	Memory int64 // bytes; 0: not known, so that nothing limits it
+	Host   int32 // number of its backend, which loads and unloads one model at a time
+	Memory int64 // bytes; 0: not known, so there is no limit
 }
 
 // PlacedModel is one model of a Snapshot.
 type PlacedModel struct {
 	Rate            float64 // requests/s
 	SLO             time.Duration
-	Static, Dynamic int64 // bytes on each GPU: while loaded; besides, while a batch runs
-	// Shared of the static bytes are of the layers that all models of one Trunk have in common, as Fleet says; 0 and 0: none.
+	Static, Dynamic int64 // bytes on each GPU while loaded, and in addition while a batch runs
+	// Shared is the part of the static bytes that belongs to the layers which all models of one Trunk have in common,
+	// as in Fleet; 0 and 0: none.
 	Shared int64
 	Trunk  int32
-	Load   time.Duration // loading and warming up on one GPU
-	// Profiles are ℓ(b) by pool; nil: not known there, and nothing is known of its demand.
+	Load   time.Duration // duration of loading and warming up on one GPU
+	// Profiles are ℓ(b) by pool; nil: not known in that pool, and neither is its demand.
 	Profiles []*profile.Profile
 }
 
@@ -38,9 +39,9 @@ type Snapshot struct {
 	GPUs    []PlacedGPU
 	Models  []PlacedModel
 	Present Placement
-	// Loadable says by model and GPU whether the GPU's backend can load the model.
+	// Loadable reports by model and GPU whether the GPU's backend can load the model.
 	Loadable [][]bool
-	// Parts is how many sub-clusters each pool is divided into; 0: as few as its memory allows.
+	// Parts is the number of sub-clusters of each pool; 0: as few as its memory allows.
 	Parts int
 	// MoveShare bounds the moves, and Effort the search, as in AssignmentProblem.
 	MoveShare float64
@@ -62,8 +63,8 @@ type PlacedSubCluster struct {
 }
 
 // PlaceModels decides which GPUs hold which models. It divides each pool into sub-clusters along the present ones,
-// and Assign assigns the pool's models to them (Symphony §4.7). A model that no GPU has stays unloaded, as unloading
-// it was intended. A model in several pools stays in all of them.
+// and Assign assigns the pool's models to them (Symphony §4.7). A model that no GPU has stays unloaded, because
+// unloading it was intended. A model in several pools stays in all of them.
 //
 // It fails with an InfeasibleError if a pool has no room for its models.
 func PlaceModels(s Snapshot) (PlacementPlan, error) {
@@ -96,8 +97,8 @@ func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	return p, s.Fleet().validate(s.Present, p.Wanted)
 }
 
-// Fleet returns the memory of the snapshot's GPUs and models. A GPU of unknown memory has room for all models, and
-// any GPU has room for its present ones, whatever the sum of their measured sizes.
+// Fleet returns the memory of the snapshot's GPUs and models. A GPU of unknown memory has room for all models. Any
+// GPU has room for its present models, whatever the sum of their measured sizes.
 func (s *Snapshot) Fleet() *Fleet {
 	f := &Fleet{}
 	for _, g := range s.GPUs {
@@ -113,7 +114,7 @@ func (s *Snapshot) Fleet() *Fleet {
 	return f
 }
 
-// memoryRoom is the memory that a plan may count on.
+// memoryRoom returns the memory that a plan may use.
 func (g *PlacedGPU) memoryRoom() int64 { return cmp.Or(g.Memory, int64(roomUnknown)) }
 
 // roomUnknown holds every model of a snapshot: 2¹⁸ of them, of 2⁴⁴ bytes each.
@@ -207,7 +208,7 @@ func (s *Snapshot) poolModels(gpus []int32) (models []int32) {
 	return models
 }
 
-// divide cuts a pool into sub-clusters of about as many GPUs each.
+// divide splits a pool into sub-clusters of nearly equal numbers of GPUs.
 func (s *Snapshot) divide(gpus []int32, services []Service) (parts [][]int32, err error) {
 	n := s.Parts
 	if n == 0 {
@@ -219,14 +220,14 @@ func (s *Snapshot) divide(gpus []int32, services []Service) (parts [][]int32, er
 		return nil, &InfeasibleError{"sub-clusters of a pool", float64(n), float64(len(gpus)), "GPUs"}
 	}
 
-	// The first ones are larger by a GPU where the number does not divide.
+	// If the division has a remainder, the first ones get one GPU more.
 	for k := range n {
 		parts = append(parts, gpus[k*len(gpus)/n:(k+1)*len(gpus)/n])
 	}
 	return parts, nil
 }
 
-// leastMemory is the memory of the smallest of some GPUs, as Assign takes it.
+// leastMemory returns the memory of the smallest of some GPUs, with which Assign computes.
 func (s *Snapshot) leastMemory(gpus []int32) int64 {
 	least := int64(bytesMax)
 	for _, g := range gpus {
@@ -235,8 +236,8 @@ func (s *Snapshot) leastMemory(gpus []int32) int64 {
 	return least
 }
 
-// homeOf returns the sub-cluster where most GPUs have the model, in terms of its size; Nowhere if all have it whole, so
-// that it may stay in any of them for nothing.
+// homeOf returns the sub-cluster where most GPUs, relative to its size, have the model. It returns Nowhere if all
+// have it completely, so that it may stay in any of them at no cost.
 func (s *Snapshot) homeOf(m int32, parts [][]int32) int {
 	home, best, whole := Nowhere, 0.0, 0
 	for j, part := range parts {
@@ -261,7 +262,7 @@ func (s *Snapshot) homeOf(m int32, parts [][]int32) int {
 	return home
 }
 
-// wantIn has a model offered by the GPUs of a sub-cluster that can load it. Where none can, it stays where it is.
+// wantIn marks the model as offered by the GPUs of a sub-cluster that can load it. If none can, it stays where it is.
 func (s *Snapshot) wantIn(m int32, part, pool []int32, wanted []Residence) {
 	able := false
 	for _, g := range part {

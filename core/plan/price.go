@@ -2,13 +2,12 @@ package plan
 
 import "slices"
 
-// Renew decides what every bidder gets and what GPU time costs (UNIFIED U3): it maximises
-// Σ rate·share·(ω + accuracy) over shares of offers, so that no kind gives more GPU time than it has.
-// When every GPU may run every resident variant that is a linear program, not an integer one, and its
-// duals are the prices: each bidder takes the offer with the largest ω + accuracy − price·cost, and at
-// most one bidder for each kind is split between offers.
+// Renew decides what every bidder gets and what GPU time costs (UNIFIED U3). It maximises Σ rate·share·(ω + accuracy)
+// over shares of offers, so that no kind provides more GPU time than it has. Because every GPU may run every resident
+// variant, this is a linear program and not an integer one, and its duals are the prices. Each bidder takes the offer
+// with the largest ω + accuracy − price·cost, and at most one bidder for each kind is split between offers.
 //
-// p's last prices are where the search starts. An error leaves p as it was.
+// The search starts at p's last prices. An error leaves p unchanged.
 func (p *Prices) Renew(m *Market) error {
 	if err := m.validate(); err != nil {
 		return err
@@ -20,22 +19,21 @@ func (p *Prices) Renew(m *Market) error {
 		clear(p.Price)
 	}
 
-	// A start near the optimum, then the exact one.
+	// Start near the optimum, then find the exact one.
 	x := &p.x
 	x.reset(m)
 	x.estimatePrices(p.Price)
 	x.startAtChoices()
 	p.Pivots = x.pivotToOptimum()
 
-	// What others read: prices that mean something for every kind, choices, and the price's scale.
+	// The results for readers: choices, prices that mean something for every kind, and the scale of the prices.
 	x.duals(p.Price)
 	p.priceOut(m)
 	p.readChoices(m)
 	return nil
 }
 
-// priceOut gives a kind that is gone the lowest price that nobody pays, so that whoever chooses by price
-// leaves it alone.
+// priceOut gives a kind without GPUs the lowest price that nobody pays, so that choices by price avoid it.
 func (p *Prices) priceOut(m *Market) {
 	for k, c := range m.Capacity {
 		if c > 0 {
@@ -53,12 +51,12 @@ func (p *Prices) priceOut(m *Market) {
 	}
 }
 
-// resize returns s with n elements, of which the old ones keep their values.
+// resize returns s with n elements; existing ones keep their values.
 func resize[T any](s []T, n int) []T {
 	return slices.Grow(s[:0], n)[:n]
 }
 
-// readChoices turns shares into main offers and splits, and sums them up.
+// readChoices turns shares into main offers and splits, and adds up their results.
 func (p *Prices) readChoices(m *Market) {
 	x := &p.x
 
@@ -68,7 +66,7 @@ func (p *Prices) readChoices(m *Market) {
 	p.Splits = p.Splits[:0]
 	p.Served, p.Accuracy, p.Value = 0, 0, 0
 
-	// Columns of the basis that are at 0 are degenerate: they split nobody.
+	// Columns of the basis at level 0 are degenerate: they split nobody.
 	for i := range x.kinds {
 		b := x.basis[i]
 		const nothing = 1e-9
@@ -79,11 +77,11 @@ func (p *Prices) readChoices(m *Market) {
 
 	for q := range m.Bidders {
 		if b := &m.Bidders[q]; b.Rate == 0 {
-			p.Main[q] = b.Choose(p.Price, m.Value) // nobody asks; whoever does next gets this
+			p.Main[q] = b.Choose(p.Price, m.Value) // there are no requests; the next one gets this offer
 			continue
 		}
 
-		// The main offer gets what the splits leave.
+		// The main offer gets the share that the splits leave.
 		rest := 1.0
 		for i := range p.Splits {
 			if s := &p.Splits[i]; int(s.Bidder) == q {
@@ -98,7 +96,7 @@ func (p *Prices) readChoices(m *Market) {
 		p.Accuracy /= p.Served
 	}
 
-	// Weak duality: what each bidder gains at these prices, and what the capacity is worth.
+	// Weak duality: the gains of all bidders at these prices plus the value of the capacity.
 	copy(x.price[:], p.Price)
 	p.Bound = 0
 	for q := range m.Bidders {

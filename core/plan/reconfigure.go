@@ -5,7 +5,7 @@ import "fmt"
 // Residence is the load state of a model on a GPU.
 type Residence uint8
 
-// The residences, each further than the one before.
+// The residences, in the order of loading.
 const (
 	Absent  Residence = iota
 	Loaded            // in memory, never run
@@ -13,28 +13,28 @@ const (
 	Offered           // the ranker may grant the GPU to it
 )
 
-// String names a residence as commands and the page do.
+// String returns the residence's name in commands and on the page.
 func (r Residence) String() string { return [...]string{"absent", "loaded", "warm", "offered"}[r] }
 
 // StepKind is one act on one model on one GPU.
 type StepKind uint8
 
-// The acts. StepLoad and StepUnload are each other's inverse, and so are StepOffer and StepWithdraw. Warming up needs none:
-// a warm model is a loaded one.
+// The acts. StepLoad and StepUnload are each other's inverse, and so are StepOffer and StepWithdraw. StepWarmUp needs
+// no inverse, because a warm model is a loaded one.
 const (
 	StepLoad     StepKind = iota // in an idle window; takes static memory from its beginning
-	StepWarmUp                   // and check the profile
-	StepOffer                    // in addition to other GPUs with the model
-	StepWithdraw                 // no new batches; batches in flight end
-	StepUnload                   // once the last batch has landed
+	StepWarmUp                   // run once and check the profile
+	StepOffer                    // together with the other GPUs of the model
+	StepWithdraw                 // no new batches; running batches end
+	StepUnload                   // after the last batch has ended
 )
 
-// String names an act as commands and metrics do.
+// String returns the act's name in commands and metrics.
 func (k StepKind) String() string {
 	return [...]string{"load", "warm up", "offer", "withdraw", "unload"}[k]
 }
 
-// Inverse returns the act that undoes one, and false for StepWarmUp, which nothing need undo.
+// Inverse returns the act that undoes k. It returns false for StepWarmUp, which needs no undoing.
 func (k StepKind) Inverse() (StepKind, bool) {
 	return [...]StepKind{StepUnload, StepWarmUp, StepWithdraw, StepOffer, StepLoad}[k], k != StepWarmUp
 }
@@ -46,13 +46,14 @@ type Step struct {
 	Model, GPU int32
 }
 
-// Fleet is GPUs and models by number.
+// Fleet is the GPUs and the models, by number.
 type Fleet struct {
 	Memory          []int64 // by GPU, in bytes
-	Hosts           []int32 // by GPU: its backend, which loads and unloads one model after another; nil: each GPU has its own
+	Hosts           []int32 // by GPU: its backend, which loads and unloads one model at a time; nil: each GPU has its own
 	Static, Dynamic []int64 // by model, in bytes
-	// Trunk says by model which structure its layers are part of, above 0, and Shared how many of its static bytes are
-	// the structure's, which a GPU holds once; 0 and 0: it stands for itself. Nil: all do.
+	// Trunk is, by model, the structure that its layers belong to, above 0. Shared is the part of its static bytes
+	// that belongs to the structure; a GPU holds that part once. 0 and 0: the model shares nothing. Nil: no model
+	// does.
 	Trunk  []int32
 	Shared []int64
 }
@@ -64,17 +65,17 @@ type Placement [][]Residence
 type Reconfiguration struct {
 	Steps []Step
 	// Gaps are models that are not offered for a while, because no GPU has room for both its present and its wanted
-	// models. Empty if gaps can be avoided.
+	// models. It is empty if gaps can be avoided.
 	Gaps []int32
 }
 
 // Reconfigure returns the steps from the present to the wanted placement (Symphony §4.1's epoch, UNIFIED S6). present
 // may contain any state, wanted only Absent and Offered. At every moment each GPU has room for the static memory of
-// all loaded or loading models and for the largest dynamic memory among them (V3), and every model that is offered
-// and wanted is offered somewhere, except Gaps. A GPU that has left holds no models and is wanted by none.
+// all loaded or loading models and for the largest dynamic memory among them (V3). Every model that is offered and
+// wanted stays offered somewhere, except Gaps. A GPU that has left holds no models, and no model is wanted on it.
 //
-// To resume an interrupted reconfiguration, plan again from the state then present; to roll it back, plan from there
-// to the original state. A model that a GPU fails to load is removed from wanted.
+// To resume an interrupted reconfiguration, plan again from the state at that time. To roll it back, plan from there
+// to the original state. If a GPU fails to load a model, remove the model from wanted.
 func Reconfigure(f Fleet, present, wanted Placement) (Reconfiguration, error) {
 	if err := f.validate(present, wanted); err != nil {
 		return Reconfiguration{}, err
@@ -132,7 +133,7 @@ func (f *Fleet) validate(present, wanted Placement) error {
 	return nil
 }
 
-// hostOf numbers the backend of a GPU.
+// hostOf returns the number of a GPU's backend.
 func (f *Fleet) hostOf(gpu int32) int32 {
 	if f.Hosts == nil {
 		return gpu
@@ -140,7 +141,7 @@ func (f *Fleet) hostOf(gpu int32) int32 {
 	return f.Hosts[gpu]
 }
 
-// needs is the memory that a GPU needs in a placement.
+// needs returns the memory that a GPU needs in a placement.
 func (f *Fleet) needs(p Placement, gpu int) int64 {
 	static, dynamic := f.weigh(p, gpu, Nowhere)
 	return static + dynamic

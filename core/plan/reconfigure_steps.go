@@ -1,16 +1,16 @@
 package plan
 
-// reconfiguring is a placement on its way to the wanted one.
+// reconfiguring is a placement that is being changed to the wanted one.
 type reconfiguring struct {
 	f       *Fleet
 	now     Placement
 	wanted  Placement
 	differs []place // where a step may be due, by model and GPU
 	offers  []int   // by model: GPUs that offer it
-	missing []int   // by model: GPUs that are to offer it and do not yet
-	unready []int   // by model: those of them that it is not warm on
-	static  []int64 // by GPU: of what is loaded
-	dynamic []int64 // by GPU: the largest of what is loaded
+	missing []int   // by model: GPUs that must offer it and do not yet
+	unready []int   // by model: those of them on which it is not warm
+	static  []int64 // by GPU: of the loaded models
+	dynamic []int64 // by GPU: the largest of the loaded models
 	steps   []Step
 	gaps    []int32
 }
@@ -21,7 +21,7 @@ func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 	r := &reconfiguring{f: f, wanted: wanted, now: make(Placement, len(present)), offers: make([]int, len(present)), missing: make([]int, len(present)),
 		unready: make([]int, len(present)), static: make([]int64, len(f.Memory)), dynamic: make([]int64, len(f.Memory))}
 
-	// Counts by model spare each step a look at all GPUs.
+	// Counts by model make it unnecessary for each step to scan all GPUs.
 	for m := range present {
 		r.now[m] = append([]Residence(nil), present[m]...)
 		for g := range present[m] {
@@ -45,9 +45,9 @@ func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 	return r
 }
 
-// nextStep chooses the next step: additions before removals, and removals only as far as necessary.
+// nextStep chooses the next step: additions before removals, and no more removals than necessary.
 func (r *reconfiguring) nextStep() (Step, bool) {
-	// What has arrived drops out, so that a plan's end is cheap.
+	// Drop the places that have arrived, so that the end of a plan is cheap.
 	open := r.differs[:0]
 	for _, p := range r.differs {
 		if r.now[p.model][p.gpu] != r.wanted[p.model][p.gpu] {
@@ -56,7 +56,7 @@ func (r *reconfiguring) nextStep() (Step, bool) {
 	}
 	r.differs = open
 
-	// The lowest rank wins; among equals the lowest model and GPU, so that one snapshot has one plan.
+	// The lowest rank wins. Among equals the lowest model and GPU win, so that one snapshot has one plan.
 	best, bestRank := Step{}, notDue
 	for _, p := range r.differs {
 		if kind, rank := r.stepAt(p); rank < bestRank {
@@ -71,23 +71,24 @@ func (r *reconfiguring) nextStep() (Step, bool) {
 
 // The order of due steps.
 const (
-	rankFinish = iota // finish what has begun: warm up; offer a model that is warm on all its GPUs
-	rankRetire        // withdraw a model that is offered wherever it should be
+	rankFinish = iota // complete what has begun: warm up; offer a model that is warm on all its GPUs
+	rankRetire        // withdraw a model that is offered on all its wanted GPUs
 	rankUnload        // unload unused models
-	rankLoad          // load what there is room for
-	rankOffer         // a model that is warm on some of its GPUs
-	rankThin          // a model that is offered somewhere else
-	rankGap           // a model that is offered nowhere else
+	rankLoad          // load a model if there is room
+	rankOffer         // offer a model that is warm on some of its GPUs
+	rankThin          // withdraw a model that is offered elsewhere
+	rankGap           // withdraw a model that is offered nowhere else
 	notDue
 )
 
-// stepAt is the next step of one model on one GPU, and how soon it should be.
+// stepAt returns the next step of one model on one GPU, and its rank.
 func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 	now := r.now[p.model][p.gpu]
 	if r.wanted[p.model][p.gpu] == Offered {
 		switch now {
 		case Warm:
-			// The GPUs of a sub-cluster offer a model together: one that has it alone would be another sub-cluster.
+			// The GPUs of a sub-cluster offer a model together. A GPU that offered it alone would be another
+			// sub-cluster.
 			if r.unready[p.model] > 0 {
 				return StepOffer, rankOffer
 			}
@@ -102,7 +103,7 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 		return StepLoad, notDue
 	}
 
-	// A removal: its rank depends on who else offers the model.
+	// The rank of a removal depends on where else the model is offered.
 	switch {
 	case now != Offered:
 		return StepUnload, rankUnload
@@ -114,10 +115,10 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 	return StepWithdraw, rankGap
 }
 
-// fits reports whether a GPU has room for a model more.
+// fits reports whether a GPU has room for one more model.
 func (r *reconfiguring) fits(p place) bool {
 	static, dynamic := r.static[p.gpu]+r.f.Static[p.model], max(r.dynamic[p.gpu], r.f.Dynamic[p.model])
-	if _, trunk := r.f.trunkOf(int(p.model)); trunk != 0 { // models that are loaded already may share part of it
+	if _, trunk := r.f.trunkOf(int(p.model)); trunk != 0 { // models that are already loaded may share part of it
 		static, dynamic = r.f.weigh(r.now, int(p.gpu), int(p.model))
 	}
 	return static+dynamic <= r.f.Memory[p.gpu]
@@ -128,7 +129,7 @@ func (r *reconfiguring) weigh(g int32) {
 	r.static[g], r.dynamic[g] = r.f.weigh(r.now, int(g), Nowhere)
 }
 
-// apply takes a step.
+// apply performs a step.
 func (r *reconfiguring) apply(s Step) {
 	at := &r.now[s.Model][s.GPU]
 	switch s.Kind {
@@ -151,7 +152,7 @@ func (r *reconfiguring) apply(s Step) {
 		*at = Absent
 	}
 
-	// Only these two change a GPU's memory.
+	// Only these two change the memory of a GPU.
 	if s.Kind == StepLoad || s.Kind == StepUnload {
 		r.weigh(s.GPU)
 	}

@@ -6,14 +6,14 @@ import (
 )
 
 // Rollout is a plan that is being applied. The due step follows from the present placement, so nothing is lost if its
-// executor stops half-way. Not safe for concurrent use.
+// executor stops half-way. It is not safe for concurrent use.
 type Rollout struct {
 	Number         uint64 // of the plan
 	Fleet          Fleet
 	Before, Wanted Placement // the placement at the start, and the wanted one
 	LeftOut        []LeftOut
-	// Gaps are models that are not offered for a while, as in Reconfiguration: the foreseen ones, and those caused by
-	// loads that ended in another order.
+	// Gaps are models that are not offered for a while, as in Reconfiguration: the predicted ones, and those caused
+	// by loads that ended in another order.
 	Gaps []int32
 	lost []bool // by GPU
 }
@@ -24,7 +24,7 @@ type LeftOut struct {
 	Why        string
 }
 
-// NewRollout starts to apply a plan. The returned steps and gaps hold as long as nothing fails.
+// NewRollout starts to apply a plan. The returned steps and gaps hold if nothing fails.
 func NewRollout(number uint64, f Fleet, present, wanted Placement) (*Rollout, Reconfiguration, error) {
 	steps, err := Reconfigure(f, present, wanted)
 	if err != nil {
@@ -39,7 +39,8 @@ func NewRollout(number uint64, f Fleet, present, wanted Placement) (*Rollout, Re
 	return r, steps, nil
 }
 
-// refuseOrphans refuses a plan that takes a model from the last GPU that offers it: unloading for good is its owner's.
+// refuseOrphans refuses a plan that removes a model from the last GPU that offers it. Only the model's owner may
+// unload it for good.
 func refuseOrphans(present, wanted Placement) error {
 	for m := range present {
 		if slices.Contains(present[m], Offered) && !slices.Contains(wanted[m], Offered) {
@@ -49,7 +50,7 @@ func refuseOrphans(present, wanted Placement) error {
 	return nil
 }
 
-// Left returns how many steps are left if nothing fails.
+// Left returns the number of remaining steps if nothing fails.
 func (r *Rollout) Left(present Placement) int {
 	left, err := Reconfigure(r.Fleet, r.maskLost(present), r.Wanted)
 	if err != nil {
@@ -58,15 +59,15 @@ func (r *Rollout) Left(present Placement) int {
 	return len(left.Steps)
 }
 
-// LeaveOut removes a model from a GPU that failed to load it in the wanted placement. If no GPU would offer the model
-// any more, it stays where it is, and others that have not come yet make room for it.
+// LeaveOut removes a model from the wanted placement of a GPU that failed to load it. If no GPU would offer the model
+// any more, it stays where it is, and models that have not arrived yet make room for it.
 func (r *Rollout) LeaveOut(present Placement, model, gpu int32, why string) {
 	r.LeftOut = append(r.LeftOut, LeftOut{model, gpu, why})
 	r.Wanted[model][gpu] = Absent
 	r.keepServed(r.maskLost(present))
 }
 
-// Lose removes a GPU from the plan: it has left, and its models when it returns do not concern this plan.
+// Lose removes a GPU from the plan. The GPU has left, and its models when it returns do not matter to this plan.
 func (r *Rollout) Lose(present Placement, gpu int32) {
 	if r.lost[gpu] {
 		return
@@ -81,16 +82,16 @@ func (r *Rollout) Lose(present Placement, gpu int32) {
 	r.keepServed(r.maskLost(present))
 }
 
-// Lost says whether a GPU was lost while the plan was applied.
+// Lost reports whether a GPU was lost while the plan was applied.
 func (r *Rollout) Lost(gpu int32) bool { return r.lost[gpu] }
 
-// RollBack makes the placement at the start the wanted one, on the GPUs that are still there.
+// RollBack makes the placement at the start the wanted one, on the GPUs that are still present.
 func (r *Rollout) RollBack(present Placement) {
 	r.Wanted = r.maskLost(r.Before)
 	r.keepServed(r.maskLost(present))
 }
 
-// keepServed keeps models that nobody would offer any more in their place, or returns them to it, until every GPU has
+// keepServed keeps models that no GPU would offer any more in their place, or returns them to it, until every GPU has
 // room for its wanted models.
 func (r *Rollout) keepServed(present Placement) {
 	kept := make([]bool, len(r.Wanted))
@@ -103,15 +104,15 @@ func (r *Rollout) keepServed(present Placement) {
 			}
 		}
 
-		// A model that stays may take the room that another one was to have.
+		// A model that stays may take the room of another one.
 		for g := range r.Fleet.Memory {
 			changed = r.leaveOutOthers(present, kept, g) || changed
 		}
 	}
 }
 
-// keepModel wants a model in its place: where it is offered, else where it is loaded, else where it was at the start.
-// A GPU that failed to load it is not tried again.
+// keepModel wants a model where it is offered; otherwise where it is loaded; otherwise where it was at the start. A
+// GPU that failed to load it is not tried again.
 func (r *Rollout) keepModel(present Placement, model int32) {
 	for _, least := range []Residence{Offered, Loaded, Absent} {
 		for g, at := range present[model] {
@@ -127,8 +128,8 @@ func (r *Rollout) keepModel(present Placement, model int32) {
 	}
 }
 
-// leaveOutOthers removes models that a GPU does not have yet from its wanted ones until the rest fits: the largest
-// first, kept ones last. Its present models fit in any case.
+// leaveOutOthers removes models that a GPU does not have yet from its wanted ones until the others fit: the largest
+// first, and kept models last. Its present models always fit.
 func (r *Rollout) leaveOutOthers(present Placement, kept []bool, gpu int) (changed bool) {
 	for r.Fleet.needs(r.Wanted, gpu) > r.Fleet.Memory[gpu] {
 		out := Nowhere
@@ -150,7 +151,7 @@ func (r *Rollout) leaveOutOthers(present Placement, kept []bool, gpu int) (chang
 	return changed
 }
 
-// maskLost returns a placement without GPUs that were lost.
+// maskLost returns a placement without the lost GPUs.
 func (r *Rollout) maskLost(p Placement) Placement {
 	p = clonePlacement(p)
 	for m := range p {

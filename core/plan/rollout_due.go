@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Due returns the steps to take now. Either they are all offers, or all withdrawals, of one model, so that the GPUs
-// of a sub-cluster change together: these cost nothing and are taken at once. Or they are loads and unloads, at most
-// one per backend, which run in parallel. A load that was ordered is present as Loaded, and its next step is
-// StepWarmUp, which the backend does by itself: wait for it.
+// Due returns the steps to take now. They may be offers or withdrawals of one model, all of one kind, so that the
+// GPUs of a sub-cluster change together; these cost nothing and are taken at once. Or they are loads and unloads, at
+// most one per backend, which run in parallel. A load that was ordered is present as Loaded, and its next step is
+// StepWarmUp. The backend performs that step by itself, so the caller only waits for it.
 //
-// busy are GPUs with a load or an unload in progress: their backends have no further step until it has ended. The
-// plan is applied when no step is due and none is in progress. Models present on lost GPUs do not count.
+// busy are GPUs with a load or an unload in progress; their backends get no further step until it has ended. The plan
+// is applied when no step is due and none is in progress. Models on lost GPUs do not count.
 func (r *Rollout) Due(present Placement, busy []int32) []Step {
 	s := newReconfiguring(&r.Fleet, r.maskLost(present), r.Wanted)
 	first, rank := s.firstSwitch()
@@ -19,8 +19,8 @@ func (r *Rollout) Due(present Placement, busy []int32) []Step {
 		return s.switchesWith(first, rank)
 	}
 
-	// What takes an offer away, or offers a model on some of its GPUs only, waits until nothing else is left to do: a load
-	// that is under way may make it needless.
+	// A step that removes an offer, or offers a model on only some of its GPUs, waits until nothing else is left to
+	// do: a load in progress may make it unnecessary.
 	if steps := s.backendSteps(busy); len(steps) > 0 || len(busy) > 0 {
 		return steps
 	}
@@ -33,7 +33,7 @@ func (r *Rollout) Due(present Placement, busy []int32) []Step {
 	return s.switchesWith(first, rank)
 }
 
-// firstSwitch returns the offer or withdrawal that should come first, and how soon.
+// firstSwitch returns the offer or withdrawal that should come first, and its rank.
 func (r *reconfiguring) firstSwitch() (first Step, best int) {
 	best = notDue
 	for _, p := range r.differs {
@@ -45,8 +45,8 @@ func (r *reconfiguring) firstSwitch() (first Step, best int) {
 	return first, best
 }
 
-// switchesWith returns an offer or a withdrawal with those that belong to it: of the same model and rank. Withdrawals
-// that reduce a model's offers go one by one, so that no more offers are lost than necessary.
+// switchesWith returns an offer or a withdrawal together with those of the same model and rank. Withdrawals that
+// reduce a model's offers go one by one, so that no more offers are lost than necessary.
 func (r *reconfiguring) switchesWith(first Step, rank int) []Step {
 	steps := []Step{first}
 	if first.Kind == StepWithdraw && rank != rankRetire {
@@ -60,14 +60,14 @@ func (r *reconfiguring) switchesWith(first Step, rank int) []Step {
 	return steps
 }
 
-// backendSteps returns for each backend that is not busy the load, warm-up or unload that it should do first, in order of
-// model and GPU.
+// backendSteps returns for each backend that is not busy the load, warm-up or unload that it should do first, in the
+// order of models and GPUs.
 func (r *reconfiguring) backendSteps(busy []int32) (steps []Step) {
 	isBusy := func(host int32) bool {
 		return slices.ContainsFunc(busy, func(g int32) bool { return r.f.hostOf(g) == host })
 	}
 
-	var ranks []int // of the steps
+	var ranks []int // of steps
 	for _, p := range r.differs {
 		kind, rank := r.stepAt(p)
 		host := r.f.hostOf(p.gpu)

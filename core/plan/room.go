@@ -2,8 +2,8 @@ package plan
 
 import "math"
 
-// roomParts are the prices of the two parts of a home's room, as shares of the price at which the first request would go
-// unserved (decision 0366).
+// roomParts are the prices of the two parts of a home's room, as shares of the price at which the first request would
+// go unserved (decision 0366).
 var roomParts = [...]float64{0.001, 0.003}
 
 // bidRoom adds each home's room to a market: GPU time kept for requests that arrive close together by chance. Their number

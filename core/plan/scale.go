@@ -8,57 +8,57 @@ import (
 // ScaleEvery is the interval of a Scaler's observations, in service and in measurements.
 const ScaleEvery = time.Second
 
-// How the Scaler answers to bad requests, and how slowly it goes down (UNIFIED S2).
+// The Scaler's response to bad requests, and its slow descent (UNIFIED S2).
 const (
-	scaleBadOver = 5 * time.Second  // over which the bad rate is taken
+	scaleBadOver = 5 * time.Second  // over which the bad rate is measured
 	scaleBadMost = 0.01             // of requests
-	scaleBadGPUs = 4                // limit of GPUs for bad requests, as a multiple of the demand's
-	scaleKeepFor = 30 * time.Second // for which the most GPUs are kept that were wanted
-	scaleBadFor  = 10 * time.Minute // for which GPUs are kept at most that bad requests asked for again and again
-	scaleStart   = 20 * time.Second // of a GPU, unless told
+	scaleBadGPUs = 4                // limit of the GPUs for bad requests, as a multiple of the GPUs for the demand
+	scaleKeepFor = 30 * time.Second // for which the largest wanted number of GPUs is kept
+	scaleBadFor  = 10 * time.Minute // the longest time for which GPUs are kept that bad requests needed repeatedly
+	scaleStart   = 20 * time.Second // of a GPU, if not set
 )
 
 // Load is a cluster's load since the previous observation.
 type Load struct {
-	Demand        float64 // GPUs: Σ rate × GPU time per request, spare work left out
+	Demand        float64 // GPUs: Σ rate × GPU time per request, without spare work
 	Requests, Bad int     // requests that ended, and those of them not answered in time
 	GPUs          int     // that serve
-	Ordered       int     // that serve or are being started
+	Ordered       int     // that serve or are starting
 }
 
-// Advice is how many GPUs a cluster should have, and why.
+// Advice is the number of GPUs that a cluster should have, and the reason.
 type Advice struct {
 	GPUs   int
-	Needed int // ⌈demand/u*⌉ at this moment, no forecast and no margin in it
+	Needed int // ⌈demand/u*⌉ at this moment, without forecast and margin
 	Reason ScaleReason
 }
 
-// ScaleReason says which rule led to an Advice.
+// ScaleReason is the rule that led to an Advice.
 type ScaleReason int
 
 // The rules.
 const (
-	ScaleHold   ScaleReason = iota // as many as there are, started or not
+	ScaleHold   ScaleReason = iota // as many as there are, whether or not they have started
 	ScaleDemand                    // up: demand will be above u*
 	ScaleBad                       // up: too many requests went bad although demand was below u*
 	ScaleIdle                      // down: demand stayed below the GPUs' capacity
 )
 
-// String names a reason as metrics and explanations do.
+// String returns a reason's name in metrics and explanations.
 func (r ScaleReason) String() string {
 	return [...]string{"hold", "demand above target", "bad rate", "demand below target"}[r]
 }
 
-// Scaler advises on the number of GPUs. Symphony §4.4 reads the bad rate and idle time: N·r/(1−r) more,
-// N·f fewer. Near the peak its own policy is still idle 3 to 4 %, so N·f gives away GPUs that it needs;
-// here the demand that is expected decides, against u*. Demand sees load before requests go bad, and sees
-// through spare work and lighter variants, which leave no GPU idle.
+// Scaler advises on the number of GPUs. Symphony §4.4 reads the bad rate and the idle time: N·r/(1−r) more GPUs, N·f
+// fewer. Near the peak its own policy is still idle 3 to 4 % of the time, so N·f gives up GPUs that it needs. Here
+// the expected demand decides, against u*. Demand shows load before requests go bad, and also shows the load behind
+// spare work and lighter variants, which leave no GPU idle.
 //
-// The zero value with Targets, Least and Most set is ready. Observe is called at least once a
-// second; the state is plain data, and may be stored and restored.
+// The zero value with Targets, Least and Most set is ready for use. Call Observe at least once a second. The state is
+// plain data, and may be stored and restored.
 type Scaler struct {
 	Targets     Targets
-	Least, Most int           // GPUs to advise, whatever the load
+	Least, Most int           // bounds of the advice, whatever the load
 	Start       time.Duration // from a GPU's order to its first batch; 0: 20 s
 
 	first, last     time.Duration
@@ -66,8 +66,8 @@ type Scaler struct {
 	forecast        forecast
 	recent          []scaleSample // of the last scaleBadOver
 	requests, spoil int           // sums of recent
-	peaks           []scalePeak   // of the last scaleKeepFor, by falling height
-	step            scalePeak     // the last step up that bad requests asked for
+	peaks           []scalePeak   // of the last scaleKeepFor, in falling order
+	step            scalePeak     // the last step up for bad requests
 	stepFor         time.Duration // for which it is kept
 }
 
@@ -81,7 +81,7 @@ type scalePeak struct {
 	gpus int
 }
 
-// NewScaler returns a Scaler that advises at least one GPU, by the targets that were measured.
+// NewScaler returns a Scaler that advises at least one GPU, with the measured targets.
 func NewScaler() *Scaler { return &Scaler{Targets: DefaultTargets(), Least: 1, Most: gpusMax} }
 
 // Observe takes an observation at now, on any clock that does not go back, and returns advice.
@@ -102,14 +102,14 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	s.remember(now, l, advice.Needed, wanted)
 	s.answerBad(now, l, advice.Needed)
 
-	// Whatever was wanted of late is kept: demand that has just fallen may come back before a GPU does.
+	// Keep the largest recent number: demand that has just fallen may return before a new GPU is ready.
 	kept := s.peaks[0].gpus
 	isBad := s.step.gpus > kept && now-s.step.at <= s.stepFor
 	if isBad {
 		kept = s.step.gpus
 	}
 
-	// After a start, and after another scheduler has taken over, rates are still being learned.
+	// Rates are still being learned after a start and after a change of schedulers.
 	switch known := now-s.first >= scaleKeepFor; {
 	case kept > l.Ordered && isBad:
 		advice.GPUs, advice.Reason = kept, ScaleBad
@@ -123,23 +123,24 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	return advice, nil
 }
 
-// answerBad asks for more GPUs where requests go bad that demand does not explain.
+// answerBad asks for more GPUs if requests go bad although the demand does not explain it.
 func (s *Scaler) answerBad(now time.Duration, l Load, needed int) {
 	bad := s.badShare()
 	if bad <= scaleBadMost {
 		return
 	}
 
-	// Relative to the serving GPUs, not the ordered ones: a step must not be made twice while GPUs start.
+	// Relative to the serving GPUs, not the ordered ones: the same step must not be made twice while GPUs start.
 	share := min(bad, 0.5) // at most twice the GPUs at once
 	gpus := l.GPUs + int(math.Ceil(float64(l.GPUs)*share/(1-share)-1e-9))
 
-	// No profile is wrong by more. Beyond that, GPUs do not help, as when callers allow less time than a batch takes.
+	// No profile is wrong by more. Beyond that GPUs do not help, for example when callers allow less time than a
+	// batch takes.
 	if gpus = min(gpus, scaleBadGPUs*max(1, needed)); gpus <= l.GPUs {
 		return
 	}
 
-	// GPUs that are needed again as soon as they are gone are kept for twice as long: a profile may be wrong.
+	// If GPUs are needed again soon after they are given up, keep them for twice as long: a profile may be wrong.
 	switch gone := now - s.step.at - s.stepFor; {
 	case gone <= 0 && gpus < s.step.gpus:
 		return
@@ -156,7 +157,7 @@ func (s *Scaler) validate(now time.Duration, l Load) error {
 		return err
 	}
 
-	// First what the Scaler was given, then what it is told.
+	// Check the Scaler's settings first, then the observation.
 	switch {
 	case s.Least < 0 || s.Most < s.Least || s.Most > gpusMax:
 		return refuse("least and most GPUs", [2]int{s.Least, s.Most}, "0 ≤ least ≤ most ≤ 2²⁰")
@@ -177,13 +178,13 @@ func (s *Scaler) validate(now time.Duration, l Load) error {
 	return nil
 }
 
-// remember keeps the requests of some seconds and the most GPUs that were wanted in some more.
+// remember keeps the requests of scaleBadOver and the largest wanted number of GPUs of scaleKeepFor.
 func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
-	// Sums over the window are kept, so that a long window costs no more than a short one.
+	// Keep sums over the window, so that a long window costs no more than a short one.
 	s.last = now
 	x := scaleSample{now, l.Requests, l.Bad}
 	if l.GPUs < needed {
-		x.bad = 0 // GPUs are missing, and ordered: bad requests say nothing new
+		x.bad = 0 // GPUs are missing and ordered, so bad requests carry no news
 	}
 	s.recent = append(s.recent, x)
 	s.requests, s.spoil = s.requests+x.requests, s.spoil+x.bad
@@ -194,7 +195,7 @@ func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
 
 	s.recent = append(s.recent[:0], s.recent[old:]...)
 
-	// A peak that a later one reaches is not asked for any more.
+	// A peak that a later one reaches is no longer needed.
 	for len(s.peaks) > 0 && s.peaks[len(s.peaks)-1].gpus <= wanted {
 		s.peaks = s.peaks[:len(s.peaks)-1]
 	}
@@ -213,9 +214,9 @@ func (s *Scaler) badShare() float64 {
 	return float64(s.spoil) / float64(s.requests)
 }
 
-// Drain returns n of the GPUs to give back: first those that are draining already, then the highest numbers. Dispatch
-// takes idle GPUs from the lowest number, so the highest have least to finish. gpus holds numbers in ascending order;
-// draining says which of them accept no more work.
+// Drain returns n of the GPUs to give back: first those that are already draining, then the highest numbers. Dispatch
+// takes idle GPUs from the lowest number, so the highest have the least work left. gpus holds numbers in ascending
+// order; draining reports which of them accept no more work.
 func Drain(gpus []int32, draining []bool, n int) []int32 {
 	var out []int32
 	for _, wanted := range []bool{true, false} {

@@ -1,14 +1,14 @@
 package plan
 
-// Signals are three demands of each kind, in GPUs (UNIFIED U11): they say what more GPUs would buy.
+// Signals are three demands of each kind, in GPUs (UNIFIED U11). They show what more GPUs would gain.
 type Signals struct {
-	Full  []float64 // with everybody's most accurate offer: the price would be 0
+	Full  []float64 // with the most accurate offer of every bidder: the price would be 0
 	Now   []float64 // at the present prices
-	Floor []float64 // with everybody's lightest offer at or above its floor
+	Floor []float64 // with the lightest offer of every bidder at or above its floor
 }
 
-// Measure computes the signals of a market into s's memory. Where a bidder has equal offers on
-// several kinds, full and floor count the one that takes the smallest share of its kind.
+// Measure computes the signals of a market into s's memory. If a bidder has equal offers on several kinds, Full and
+// Floor count the offer that takes the smallest share of its kind.
 func (s *Signals) Measure(m *Market, price []float64) error {
 	if err := m.validate(); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (s *Signals) Measure(m *Market, price []float64) error {
 			continue
 		}
 
-		// Each demand counts on the kind that its offer is on.
+		// Each demand counts for the kind of its offer.
 		s.Full[b.Offers[full].Kind] += b.Rate * b.Offers[full].Cost
 		s.Floor[b.Offers[floor].Kind] += b.Rate * b.Offers[floor].Cost
 		if now := b.Choose(price, m.Value); now != NotServed {
@@ -54,28 +54,27 @@ func (s *Signals) Measure(m *Market, price []float64) error {
 	return nil
 }
 
-// Relief is one step of the order in which load is taken off (UNIFIED U10). Each step includes those
-// before it.
+// Relief is one step in the order in which load is reduced (UNIFIED U10). Each step includes the steps before it.
 type Relief int
 
 // The steps.
 const (
-	NoRelief       Relief = iota // everybody has its best, and spare work runs
-	StopSpareWork                // no GPU time is left over: spare work stops by itself
-	LowerAccuracy                // prices are above 0: variants get lighter, steepest saving first, to the floors
-	SkipFrames                   // sessions that allow it lose frames
+	NoRelief       Relief = iota // all bidders have their best offer, and spare work runs
+	StopSpareWork                // no GPU time is left over, so spare work stops by itself
+	LowerAccuracy                // prices are above 0: variants become lighter down to the floors, the largest saving per accuracy first
+	SkipFrames                   // sessions that allow it skip frames
 	RefuseSessions               // no new sessions
 	DropRequests                 // the windowed drop, with a debt per model
 )
 
-// String names a step as metrics and explanations do.
+// String returns a step's name in metrics and explanations.
 func (r Relief) String() string {
 	return [...]string{"none", "stop spare work", "lower accuracy", "skip frames", "refuse sessions", "drop requests"}[r]
 }
 
-// Relieve returns how far load must be taken off one kind, the share of the skippable frames to skip, and
-// how many GPUs more (at u* = 1) would make all of it unnecessary. Demands and capacity are in GPUs;
-// capacity is u*·N; skippable is the part of floor that sessions allow to be skipped.
+// Relieve returns how far the load of one kind must be reduced, the share of the skippable frames to skip, and the
+// number of additional GPUs (at u* = 1) that would make the reduction unnecessary. Demands and capacity are in GPUs;
+// capacity is u*·N. skippable is the part of floor that sessions allow to be skipped.
 func Relieve(full, floor, skippable, capacity float64) (step Relief, skipShare, missing float64) {
 	missing = max(0, full-capacity)
 	switch over := floor - capacity; {

@@ -2,39 +2,39 @@ package plan
 
 import "math"
 
-// simplex solves the market's linear program by the primal simplex method with generalized upper
-// bounds (Dantzig and Van Slyke, 1967): each bidder's shares sum to 1, so one offer of each bidder,
-// its key, takes what the others leave, and the basis that must be inverted has as many columns as
-// there are kinds, not bidders. A pivot costs some 100 ns for three kinds.
+// simplex solves the market's linear program by the primal simplex method with generalized upper bounds (Dantzig and
+// Van Slyke, 1967). The shares of each bidder sum to 1, so one offer of each bidder, its key, takes the share that
+// its other offers leave. The basis to invert then has as many columns as there are kinds, not bidders. A pivot costs
+// some 100 ns for three kinds.
 type simplex struct {
 	kinds    int
 	capacity [KindsMax]float64
 	first    []int32 // by bidder: its first item; one more at the end
 	items    []item
-	key      []int32 // by bidder: the offer that is its key, or NotServed
-	keyItem  []item  // the same as an item
+	key      []int32 // by bidder: its key offer, or NotServed
+	keyItem  []item  // the key as an item
 	left     [KindsMax]float64
 	basis    [KindsMax]basic
 	level    [KindsMax]float64 // by basis column: its share, or the free GPUs of a slack
 	inverse  [KindsMax][KindsMax]float64
 	price    [KindsMax]float64
-	gap      []float64 // by bidder: what its next best item is short of, as a share, at the estimate
-	near     []int32   // bidders of the stage under way
-	last     []int32   // by bidder: the index of the item that was best the last time
-	second   []int32   // by bidder: the same of the second best
+	gap      []float64 // by bidder: the amount by which its second best item is worse at the estimate, as a share
+	near     []int32   // bidders of the present stage
+	last     []int32   // by bidder: the index of its best item at the last search
+	second   []int32   // by bidder: the index of its second best item at the last search
 }
 
-// item is what a bidder's whole rate on one offer is worth and takes.
+// item is the value and the use of GPU time of a bidder's whole rate on one offer.
 type item struct {
 	value, gpus float64
 	kind        uint32
 	offer       int32
 }
 
-// notServed is the item of no offer: it is worth nothing and takes nothing.
+// notServed is the item without an offer: its value and its use are 0.
 var notServed = item{offer: NotServed}
 
-// basic is a column of the basis: an item that is no key, or (bidder Nowhere) the slack of a kind.
+// basic is a column of the basis: an item that is not a key, or (bidder Nowhere) the slack of a kind.
 type basic struct {
 	bidder, offer int32
 	item          item
@@ -43,8 +43,8 @@ type basic struct {
 // tolerance is relative to a bidder's value.
 const tolerance = 1e-10
 
-// reset takes over the market: the offers at or above the floors, on kinds that there are. Dominated
-// ones stay in: they never enter.
+// reset reads the market: the offers at or above the floors, on kinds that have GPUs. Dominated offers are included,
+// but they never enter the basis.
 func (x *simplex) reset(m *Market) {
 	x.kinds = len(m.Capacity)
 	copy(x.capacity[:], m.Capacity)
@@ -65,12 +65,12 @@ func (x *simplex) reset(m *Market) {
 	x.key, x.keyItem, x.gap = resize(x.key, len(m.Bidders)), resize(x.keyItem, len(m.Bidders)), resize(x.gap, len(m.Bidders))
 }
 
-// gainOf is what an item leaves of its value at prices.
+// gainOf returns the value of an item minus its cost at prices.
 func (x *simplex) gainOf(it *item, price *[KindsMax]float64) float64 {
 	return it.value - price[it.kind&(KindsMax-1)]*it.gpus
 }
 
-// bestAt is a bidder's best item at prices.
+// bestAt returns a bidder's best item at prices.
 func (x *simplex) bestAt(q int, price *[KindsMax]float64) item {
 	items := x.items[x.first[q]:x.first[q+1]]
 	if best, _ := x.bestOf(q, items, price); best != Nowhere {
@@ -79,10 +79,10 @@ func (x *simplex) bestAt(q int, price *[KindsMax]float64) item {
 	return notServed
 }
 
-// bestOf returns the place and the gain of a bidder's best item. It looks first at what was best the last time, so that
-// most comparisons end the same way: half of the time was lost in mispredicted branches.
+// bestOf returns the index and the gain of a bidder's best item. It begins with the best item of the last search, so
+// that most comparisons have the same result: mispredicted branches took half of the time.
 func (x *simplex) bestOf(q int, items []item, price *[KindsMax]float64) (best int, most float64) {
-	// A gain of 0 is not enough: not being served costs nothing either.
+	// A gain of 0 is not enough, because not being served costs nothing either.
 	best = Nowhere
 	if last := int(x.last[q]); last < len(items) {
 		if gain := x.gainOf(&items[last], price); gain > 0 {
@@ -101,8 +101,8 @@ func (x *simplex) bestOf(q int, items []item, price *[KindsMax]float64) (best in
 	return best, most
 }
 
-// startAtChoices gives every bidder what it chose at the estimated prices as long as there is room, and otherwise
-// nothing: a feasible start whose basis is the slacks.
+// startAtChoices gives every bidder its choice at the estimated prices while there is room, and nothing otherwise.
+// This is a feasible start, and its basis consists of the slacks.
 func (x *simplex) startAtChoices() {
 	x.left = x.capacity
 	for q := range x.key {
@@ -114,32 +114,32 @@ func (x *simplex) startAtChoices() {
 		x.key[q] = it.offer
 	}
 
-	// What nobody has taken is the slack of each kind: a basis that needs no inverting.
+	// The unused GPUs are the slack of each kind: a basis that needs no inversion.
 	for k := range x.kinds {
 		x.basis[k] = basic{bidder: Nowhere, offer: int32(k)}
 	}
 	x.invert()
 }
 
-// paid is what the dearer of two items costs at x.price.
+// paid returns the cost of the more expensive of two items at x.price.
 func (x *simplex) paid(a, b *item) float64 {
 	return max(x.price[a.kind&(KindsMax-1)]*a.gpus, x.price[b.kind&(KindsMax-1)]*b.gpus)
 }
 
-// bestTwo is bestAt x.price, the second best item, and how much less that gains.
+// bestTwo returns the best item at x.price, the second best, and the difference of their gains.
 func (x *simplex) bestTwo(q int) (best, second *item, gap float64) {
 	items := x.items[x.first[q]:x.first[q+1]]
 	first, most := x.bestOf(q, items, &x.price)
 
 	next, less := Nowhere, math.Inf(-1)
 
-	// Not to be served gains nothing, and is a choice as well.
+	// Not being served gains nothing, and is also a choice.
 	best, second = &notServed, &notServed
 	if first != Nowhere {
 		best, less = &items[first], 0
 	}
 
-	// The one that was second the last time is looked at first, as in bestOf.
+	// Begin with the second best item of the last search, as in bestOf.
 	if last := int(x.second[q]); last < len(items) && last != first {
 		if gain := x.gainOf(&items[last], &x.price); gain > less {
 			next, less = last, gain
@@ -159,7 +159,7 @@ func (x *simplex) bestTwo(q int) (best, second *item, gap float64) {
 	return best, second, most - less
 }
 
-// column is an item's use of each kind beyond its bidder's key's; of a slack, one GPU of its kind.
+// column returns an item's use of each kind beyond the use of its bidder's key; for a slack, one GPU of its kind.
 func (x *simplex) column(b *basic) (c [KindsMax]float64) {
 	if b.bidder == Nowhere {
 		c[b.offer] = 1
@@ -171,8 +171,7 @@ func (x *simplex) column(b *basic) (c [KindsMax]float64) {
 	return c
 }
 
-// invert computes the inverse of the basis, the levels and the prices. It reports false for a basis
-// that is singular.
+// invert computes the inverse of the basis, the levels and the prices. It returns false if the basis is singular.
 func (x *simplex) invert() bool {
 	var a [KindsMax][2 * KindsMax]float64
 
@@ -185,7 +184,7 @@ func (x *simplex) invert() bool {
 		a[i][n+i] = 1
 	}
 
-	// Gauss and Jordan with partial pivoting: at most eight rows, in practice three.
+	// Gauss-Jordan elimination with partial pivoting: at most eight rows, in practice three.
 	for i := range n {
 		pivot := i
 		for k := i + 1; k < n; k++ {
@@ -235,22 +234,21 @@ func (x *simplex) solve() {
 	}
 }
 
-// duals writes the prices, of which rounding may have made some a little negative.
+// duals writes the prices. Rounding may have made some of them slightly negative.
 func (x *simplex) duals(price []float64) {
 	for k := range price {
 		price[k] = max(0, x.price[k])
 	}
 }
 
-// pivotToOptimum takes in whatever gains at the present prices, until nothing does. It returns the
-// number of pivots. Bidders who are near to a tie at the estimated prices come first: they are the
-// ones that the last prices hang on, and with the others the search would go up and down.
-// Every step keeps a feasible choice, so an end before the optimum (a bound on steps, a singular
-// basis) costs value and nothing else.
+// pivotToOptimum enters any item that gains at the present prices, until no item does. It returns the number of
+// pivots. Bidders close to a tie at the estimated prices come first: they determine the final prices, and with the
+// others the search would move back and forth. Every step keeps a feasible choice, so an early end (a bound on steps,
+// a singular basis) costs only value.
 func (x *simplex) pivotToOptimum() int {
 	pivots, most := 0, 200*len(x.key)+1000
 	for _, within := range [...]float64{0.02, 0.2, math.Inf(1)} {
-		// A bidder with a gap that is not a number, whose value is 0, is near to everything.
+		// A bidder whose gap is not a number, because its value is 0, is close to everything.
 		x.near = x.near[:0]
 		for q := range x.key {
 			if !(x.gap[q] > within) {
@@ -269,12 +267,11 @@ func (x *simplex) pivotToOptimum() int {
 	return pivots
 }
 
-// pivotRound goes once round the near bidders and the kinds, and reports how often it pivoted, and
-// false where numbers no longer allow it.
+// pivotRound goes once through the near bidders and the kinds. It returns the number of pivots, and false if
+// numerical errors prevent further ones.
 func (x *simplex) pivotRound() (pivots int, ok bool) {
 	for _, q := range x.near {
-		// The present prices change with every pivot, so a later bidder of the round already sees the new
-		// ones.
+		// Prices change with every pivot, so a later bidder of the round already sees the new ones.
 		it := x.bestAt(int(q), &x.price)
 		key := &x.keyItem[q]
 		gain := it.value - x.price[it.kind]*it.gpus - (key.value - x.price[key.kind]*key.gpus)
@@ -288,7 +285,7 @@ func (x *simplex) pivotRound() (pivots int, ok bool) {
 	}
 
 	for k := range x.kinds {
-		if x.price[k] < -tolerance*x.highestPrice() { // GPUs of a negative price idle
+		if x.price[k] < -tolerance*x.highestPrice() { // GPUs with a negative price are idle
 			if !x.enter(basic{bidder: Nowhere, offer: int32(k)}) {
 				return pivots, false
 			}
@@ -305,21 +302,20 @@ func (x *simplex) highestPrice() (most float64) {
 	return most
 }
 
-// enter raises a column that is not in the basis until something else reaches 0, and takes its
-// place. It reports false where numbers no longer allow it.
+// enter raises a column that is not in the basis until another one reaches 0, and takes its place. It returns false
+// if numerical errors prevent it.
 func (x *simplex) enter(in basic) bool {
 	column := x.column(&in)
 
-	var y, pull [KindsMax]float64 // by basis column: how fast its level falls; its key's rises
+	var y, pull [KindsMax]float64 // by basis column: the fall of its level; the rise of its key's
 	for i := range x.kinds {
 		for k := range x.kinds {
 			y[i] += x.inverse[i][k] * column[k]
 		}
 	}
 
-	// The ratio test. Besides the basis's own columns each bidder's key can run out: it has what the bidder's
-	// columns leave, so it falls as they rise.
-	// What is exhausted first: a column of the basis, or the key of a bidder.
+	// The ratio test finds the first limit: a column of the basis that reaches 0, or the key of a bidder. A key has
+	// the share that its bidder's columns leave, so it falls as they rise.
 	length, leaves, key := math.Inf(1), Nowhere, Nowhere
 	ownPull := 0.0
 	for i := range x.kinds {
@@ -352,26 +348,25 @@ func (x *simplex) enter(in basic) bool {
 		}
 	}
 
-	// A bidder that is nowhere else in the basis, and for all of whose requests there is room, simply changes
-	// its key.
+	// A bidder with no other column in the basis, and with room for all of its requests, simply changes its key.
 	if in.bidder != Nowhere && !x.inBasis(in.bidder) && 1 < length {
 		x.setKey(in.bidder, in.item)
 		x.solve()
 		return true
 	}
 
-	// A key that runs out leaves its place to another column of its bidder.
+	// A key that reaches 0 is replaced by another column of its bidder.
 	switch {
 	case key != Nowhere:
 		leaves = x.promote(int32(key))
 	case leaves == Nowhere:
-		return false // nothing stops it: the numbers have gone bad
+		return false // there is no limit: numerical errors
 	}
 	x.basis[leaves] = in
 	return x.invert()
 }
 
-// keyShare is what a bidder's key has.
+// keyShare returns the share of a bidder's key.
 func (x *simplex) keyShare(q int32) float64 {
 	share := 1.0
 	for i := range x.kinds {
@@ -391,7 +386,7 @@ func (x *simplex) inBasis(q int32) bool {
 	return false
 }
 
-// promote makes a bidder's largest column its key, and returns the column's place, which is free then.
+// promote makes a bidder's largest column its key, and returns the column's index, which is now free.
 func (x *simplex) promote(q int32) int {
 	largest := Nowhere
 
@@ -404,7 +399,7 @@ func (x *simplex) promote(q int32) int {
 	return largest
 }
 
-// setKey changes a bidder's key, and with it what the keys leave of each kind.
+// setKey changes a bidder's key, and with it the GPU time that the keys leave of each kind.
 func (x *simplex) setKey(q int32, it item) {
 	old := &x.keyItem[q]
 

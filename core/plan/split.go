@@ -8,26 +8,26 @@ import (
 
 // StageBudgets is an application's latency divided among its stages.
 type StageBudgets struct {
-	Budget []time.Duration // by stage: from when its request is ready to its result
-	// Offset is what lies behind a stage: its requests' deadline is the frame's less Offset, so that time
-	// which an earlier stage did not use is a later one's.
+	Budget []time.Duration // by stage: from the time its request is ready to its result
+	// Offset is the time after a stage. The deadline of its requests is the frame's deadline minus Offset, so that a
+	// later stage can use time that an earlier stage did not use.
 	Offset []time.Duration
-	Batch  []int     // by stage: its target batch, 0 for one without a GPU
+	Batch  []int     // by stage: its target batch; 0 without a GPU
 	Cost   []float64 // by stage, in GPUs
 	Demand []float64 // by kind up to the highest used, in GPUs
 	Total  float64   // Σ Demand
 }
 
-// splitResolution is in how many steps a latency is divided.
+// splitResolution is the number of steps into which a latency is divided.
 const splitResolution = 2048
 
-// SplitLatency divides latency among the stages so that the frames of rate per second need least GPU time:
-// min Σ rate·fanout·c(B) with Σ (B + hop) ≤ latency on every path (UNIFIED U9). A stage's cost c(B) = ℓ(T)/T is a
-// staircase with a step for each target batch T, so budgets are chosen among T's: exactly for graphs that
-// series and parallel composition can build, to a two-thousandth of the latency. Other graphs are taken
-// level by level, and what slack that leaves is handed out afterwards.
+// SplitLatency divides latency among the stages so that rate frames per second need the least GPU time: min Σ
+// rate·fanout·c(B) with Σ (B + hop) ≤ latency on every path (UNIFIED U9). A stage's cost c(B) = ℓ(T)/T is a staircase
+// with a step for each target batch T, so budgets are chosen among the steps. The result is exact, to a
+// two-thousandth of the latency, for graphs that series and parallel composition can build. Other graphs are
+// processed level by level, and the remaining slack is distributed afterwards.
 //
-// It fails with an InfeasibleError where even single requests take longer.
+// It fails with an InfeasibleError if even single requests take longer.
 func SplitLatency(a Application, rate float64, latency time.Duration) (StageBudgets, error) {
 	return splitFinely(a, rate, latency, splitResolution)
 }
@@ -46,7 +46,7 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 		return StageBudgets{}, err
 	}
 
-	// Each stage's ways, then the ways of ever larger parts, then the cheapest that is fast enough.
+	// First the ways of each stage, then the ways of larger and larger parts, then the cheapest that is fast enough.
 	s := &splitting{app: &a, latency: latency, resolution: resolution}
 	leaves := make([]*front, len(a.Stages))
 	for j := range leaves {
@@ -59,8 +59,8 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 		return a.describeBudgets(s.withoutHops(budget), rate), nil
 	}
 
-	// Not a series-parallel graph: from the levels, or from the shortest budgets where levels are longer
-	// than the latency or lead to worse.
+	// The graph is not series-parallel. Start from the levels, or from the shortest budgets if levels take longer
+	// than the latency or give a worse result.
 	budget := make([]time.Duration, len(a.Stages))
 	for _, f := range leaves {
 		f.assign(0, budget)
@@ -76,7 +76,7 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 	return best, nil
 }
 
-// withoutHops takes the hop out of budgets that contain it.
+// withoutHops subtracts the hop from budgets that contain it.
 func (s *splitting) withoutHops(budget []time.Duration) []time.Duration {
 	for j := range budget {
 		budget[j] -= s.app.Hop
@@ -84,7 +84,7 @@ func (s *splitting) withoutHops(budget []time.Duration) []time.Duration {
 	return budget
 }
 
-// refuteLatency compares the latency with single requests on the longest path.
+// refuteLatency compares the latency with the time of single requests on the longest path.
 func (a *Application) refuteLatency(latency time.Duration) error {
 	least := make([]time.Duration, len(a.Stages))
 	for j, s := range a.Stages {
@@ -101,17 +101,17 @@ func (a *Application) refuteLatency(latency time.Duration) error {
 	return nil
 }
 
-// describeBudgets derives everything from the budgets.
+// describeBudgets derives all other fields from the budgets.
 func (a *Application) describeBudgets(budget []time.Duration, rate float64) StageBudgets {
 	b := StageBudgets{Budget: budget, Batch: make([]int, len(budget)), Cost: make([]float64, len(budget))}
 	_, b.Offset = a.longest(budget)
 	for j, s := range a.Stages {
-		b.Offset[j] += a.Hop // to the client, or counted by the stage behind
+		b.Offset[j] += a.Hop // to the client, or included in the next stage's
 		if s.Profile == nil {
 			continue
 		}
 
-		// The batch is what the budget allows, not what the search had in mind: slack may allow more.
+		// The batch follows from the budget, not from the search: slack may allow a larger one.
 		cost, batch := bestWithin(&s, rate, budget[j])
 		b.Batch[j] = batch
 		for len(b.Demand) <= s.Kind {
@@ -124,8 +124,8 @@ func (a *Application) describeBudgets(budget []time.Duration, rate float64) Stag
 	return b
 }
 
-// bestWithin is the cheapest batch that a budget allows, in GPU seconds per request. It is never larger
-// than the target batch T; on a profile that bends upwards it may be smaller.
+// bestWithin returns the cheapest batch that a budget allows, in GPU seconds per request. It is never larger than the
+// target batch T, and may be smaller on a profile that bends upwards.
 func bestWithin(s *Stage, rate float64, budget time.Duration) (cost float64, batch int) {
 	all := s.OthersRate + rate*s.FanOut
 	cost = math.Inf(1)
@@ -140,7 +140,7 @@ func bestWithin(s *Stage, rate float64, budget time.Duration) (cost float64, bat
 	return cost, batch
 }
 
-// gatherTime is how long a queue at a rate takes from its first request to its b-th.
+// gatherTime returns the time that a queue at a rate needs from its first request to its b-th.
 func gatherTime(rate float64, b int) time.Duration {
 	if b == 1 {
 		return 0

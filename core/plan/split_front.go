@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// point is one way through a part of an application: how long it may take, and what it costs in GPUs.
+// point is one way through a part of an application: its budget, and its cost in GPUs.
 type point struct {
 	budget      time.Duration
 	cost        float64
-	left, right int32 // the parts' points that it is made of
+	left, right int32 // the points of the parts that it consists of
 }
 
-// front is the ways through a part that no other way beats: budgets ascend, costs fall.
+// front holds the ways through a part that no other way beats: budgets ascend, costs fall.
 type front struct {
 	points      []point
 	stage       int // of a leaf, or Nowhere
 	left, right *front
 }
 
-// splitting is one SplitLatency under way.
+// splitting is one run of SplitLatency.
 type splitting struct {
 	app        *Application
 	latency    time.Duration
 	resolution int
 }
 
-// stageFront has a point for each target batch of a stage. Budgets contain the hop behind it.
+// stageFront has a point for each target batch of a stage. Budgets include the hop after it.
 func (s *splitting) stageFront(j int, rate float64) *front {
 	stage := &s.app.Stages[j]
 	if stage.Profile == nil {
 		return &front{points: []point{{budget: stage.Fixed + s.app.Hop}}, stage: j}
 	}
 
-	// Batches that cost more per request than a smaller one are never worth their time.
+	// Leave out batches that cost more per request than a smaller one.
 	f := &front{stage: j}
 	all := stage.OthersRate + rate*stage.FanOut
 	for b := 1; b <= stage.Profile.Max(); b++ {
@@ -50,16 +50,16 @@ func (s *splitting) stageFront(j int, rate float64) *front {
 	return f
 }
 
-// series is one part after another: every pair of points, of which the cheapest is kept in each
-// two-thousandth of the latency, with its true budget.
+// series joins two parts one after the other. Of all pairs of points it keeps the cheapest in each two-thousandth of
+// the latency, with its exact budget.
 func (s *splitting) series(a, b *front) *front {
 	if a == nil || b == nil {
 		return eitherFront(a, b)
 	}
 	step := max(1, s.latency/time.Duration(s.resolution))
 
-	// One cell for each stretch of time keeps the front small; a point's own time is exact, so rounding
-	// does not add up over stages.
+	// One cell for each stretch of time keeps the front small. The time of a point is exact, so rounding does not add
+	// up over stages.
 	cells := make([]point, int(s.latency/step)+1)
 	for i := range cells {
 		cells[i].cost = math.Inf(1)
@@ -89,7 +89,7 @@ func (s *splitting) series(a, b *front) *front {
 	return f
 }
 
-// parallel is one part beside another: both have the same budget.
+// parallel joins two parts side by side: both have the same budget.
 func (s *splitting) parallel(a, b *front) *front {
 	if a == nil || b == nil {
 		return eitherFront(a, b)
@@ -99,7 +99,7 @@ func (s *splitting) parallel(a, b *front) *front {
 		x, y := &a.points[i], &b.points[k]
 		f.points = append(f.points, point{max(x.budget, y.budget), x.cost + y.cost, int32(i), int32(k)})
 
-		// What comes next is the part whose next point is within reach first.
+		// Advance the part whose next point comes first.
 		moreA, moreB := i+1 < len(a.points), k+1 < len(b.points)
 		switch {
 		case moreA && (!moreB || a.points[i+1].budget <= b.points[k+1].budget):
@@ -127,7 +127,7 @@ func (f *front) prune() *front {
 	return f
 }
 
-// eitherFront is the one of two that is there; a part without stages is nil.
+// eitherFront returns the one of two fronts that exists; a part without stages is nil.
 func eitherFront(a, b *front) *front {
 	if a == nil {
 		return b
@@ -135,12 +135,12 @@ func eitherFront(a, b *front) *front {
 	return a
 }
 
-// within is the last point within a budget, or the first.
+// within returns the last point within a budget, or the first.
 func (f *front) within(budget time.Duration) int {
 	return max(0, sort.Search(len(f.points), func(i int) bool { return f.points[i].budget > budget })-1)
 }
 
-// assign writes the budgets of the stages, without hops, that a point is made of.
+// assign writes the budgets of a point's stages, without hops.
 func (f *front) assign(i int, budget []time.Duration) {
 	p := f.points[i]
 	if f.stage != Nowhere {

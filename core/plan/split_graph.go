@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// arc is a part of an application between two moments at which parts meet.
+// arc is a part of an application between two moments where parts meet.
 type arc struct {
 	from, to int
 	front    *front // nil: nothing happens in between
 }
 
 const (
-	begins = 0 // the moment at which a frame comes
-	ends   = 1 // the moment at which all of it is done
+	begins = 0 // the moment when a frame arrives
+	ends   = 1 // the moment when all of it is done
 )
 
-// compose puts the stages together. Between moments, two arcs that begin and end together become one in
-// parallel, and two with a moment between them that no other arc meets become one in series (Valdes,
-// Tarjan and Lawler 1982). Where that does not end in a single arc the stages are taken level by level
-// instead: a path has at most one stage of each level, so what fits the levels fits the graph. compose
-// reports whether the result is exact.
+// compose puts the stages together. Two arcs with the same ends become one in parallel. Two arcs become one in series
+// if no other arc meets the moment between them (Valdes, Tarjan and Lawler 1982). If this does not end in a single
+// arc, the stages are processed level by level instead: a path has at most one stage of each level, so budgets that
+// fit the levels fit the graph. compose reports whether the result is exact.
 func (s *splitting) compose(leaves []*front) (root *front, exact bool) {
 	arcs, moments := s.app.arcs(leaves)
 	for {
@@ -36,8 +35,8 @@ func (s *splitting) compose(leaves []*front) (root *front, exact bool) {
 	}
 }
 
-// arcs is the application as arcs between moments: one for each stage, and one for each result that goes
-// from a stage to another, unless all stages that end at a moment feed all that begin there.
+// arcs returns the application as arcs between moments: one for each stage, and one for each result that goes from a
+// stage to another, except when all stages that end at a moment feed all that begin there.
 func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 	n := len(a.Stages)
 	needs, feeds := make([][]int32, n), make([][]int32, n)
@@ -50,7 +49,7 @@ func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 		}
 	}
 
-	// Every stage that feeds another one ends at a moment of its own, until it turns out to share one.
+	// Every stage that feeds another one ends at its own moment, unless it turns out to share one.
 	start, end := make([]int, n), make([]int, n)
 	moments = 2
 	for j := range n {
@@ -67,7 +66,7 @@ func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 			continue // starts when the frame begins
 		}
 
-		// All that feed this stage feed the same stages, and those need nobody else: one moment for all of them.
+		// All stages that feed this one feed the same stages, which need no others: they share one moment.
 		meets := true
 		for _, before := range needs[j] {
 			meets = meets && slices.Equal(feeds[before], feeds[needs[j][0]])
@@ -95,7 +94,7 @@ func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 	return arcs, moments
 }
 
-// joinParallel makes one arc of those with the same ends.
+// joinParallel joins arcs with the same ends.
 func (s *splitting) joinParallel(arcs []arc) []arc {
 	kept := arcs[:0]
 	for _, a := range arcs {
@@ -109,13 +108,13 @@ func (s *splitting) joinParallel(arcs []arc) []arc {
 	return kept
 }
 
-// joinSeries makes one arc of two around a moment that only they meet.
+// joinSeries joins two arcs around a moment that only they meet.
 func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
 	for moment := range moments {
 		if moment == begins || moment == ends {
 			continue
 		}
-		// Two arcs meet here and no third: one comes in and one goes out.
+		// Exactly two arcs meet here: one comes in and one goes out.
 		in, out, count := Nowhere, Nowhere, 0
 		for i, a := range arcs {
 			if a.to == moment {
@@ -136,7 +135,7 @@ func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
 	return arcs
 }
 
-// byLevels is one level after another, the stages of each beside each other.
+// byLevels returns the levels one after another, with the stages of each level side by side.
 func (s *splitting) byLevels(leaves []*front) *front {
 	level := make([]int, len(leaves))
 	var fronts []*front
@@ -150,7 +149,7 @@ func (s *splitting) byLevels(leaves []*front) *front {
 		fronts[level[j]] = s.parallel(fronts[level[j]], leaves[j])
 	}
 
-	// Every level waits for the slowest of the one before, which the graph itself need not do.
+	// Every level waits for the slowest stage of the previous one, which the graph itself may not require.
 	var root *front
 	for _, f := range fronts {
 		root = s.series(root, f)
@@ -158,14 +157,13 @@ func (s *splitting) byLevels(leaves []*front) *front {
 	return root
 }
 
-// handOutSlack gives time that no path needs to the stage that saves most by it, until none saves
-// anything.
+// handOutSlack gives time that no path needs to the stage that saves most by it, until no stage saves anything.
 func (s *splitting) handOutSlack(leaves []*front, budget []time.Duration) []time.Duration {
 	for {
 		until, after := s.app.longest(budget)
 		best, saving, longer := Nowhere, 0.0, time.Duration(0)
 		for j, f := range leaves {
-			// Slack is what the longest path through the stage leaves of the latency.
+			// The slack is the part of the latency that the longest path through the stage leaves.
 			now := f.within(budget[j] + s.app.Hop)
 			then := f.within(budget[j] + s.app.Hop + s.latency - until[j] - after[j])
 			if save := f.points[now].cost - f.points[then].cost; save > saving {

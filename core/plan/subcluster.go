@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Pool is what GPUs have in common that may form one sub-cluster: what runs batches alike, as the operator and the GPUs
-// themselves say. What was measured is no part of it, since two measurements of one kind on busy hosts differ.
+// Pool is what GPUs that may form one sub-cluster have in common, as the operator and the GPUs state it. Measurements
+// are not part of it, because two measurements of one kind on busy hosts differ.
 type Pool struct {
 	Name   string // of a sub-cluster, by the operator; empty: none
-	Kind   string // of the GPUs; empty: not known, as of backends that speak protocol 7 or less
+	Kind   string // of the GPUs; empty: not known, as for backends that speak protocol 7 or less
 	Memory uint64 // bytes of each; 0: not known
 }
 
-// PooledGPU is a GPU of a pool, or one that stands for all of a sub-cluster.
+// PooledGPU is a GPU of a pool, or one that represents a whole sub-cluster.
 type PooledGPU struct {
 	Pool
-	Models []uint32 // that it offers, ascending
-	// Profiles are ℓ(b) of these models. They are asked for only where the kind is not known.
+	Models []uint32 // models that it offers, ascending
+	// Profiles are ℓ(b) of these models. They matter only if the kind is not known.
 	Profiles [][]time.Duration
 }
 
-// SubClusterState is a sub-cluster as it stands. One that all GPUs have left has 0 of them.
+// SubClusterState is the present state of a sub-cluster. A sub-cluster that all GPUs have left has 0 GPUs.
 type SubClusterState struct {
 	PooledGPU
 	GPUs int
 }
 
-// alikePercent is how long a batch may take on one GPU of a kind, in percent of what it takes on another: repeated
-// measurements of one host differ by a tenth. GPUs of no known kind are told apart by it.
+// alikePercent is the longest duration of a batch on one GPU of a kind, in percent of its duration on another.
+// Repeated measurements of one host differ by a tenth. It separates GPUs of unknown kinds.
 const alikePercent = 115
 
-// MayShare says whether two GPUs form one sub-cluster: each may get any batch of it, so they are of one kind and offer the
-// same models.
+// MayShare reports whether two GPUs may form one sub-cluster. Each may get any of its batches, so they must be of one
+// kind and offer the same models.
 func (g *PooledGPU) MayShare(x *PooledGPU) bool {
 	if g.Pool != x.Pool || !slices.Equal(g.Models, x.Models) {
 		return false
@@ -41,24 +41,24 @@ func (g *PooledGPU) MayShare(x *PooledGPU) bool {
 	return g.Kind != "" || slices.EqualFunc(g.Profiles, x.Profiles, alikeProfiles)
 }
 
-// alikeProfiles says whether two profiles of a model may be those of one kind.
+// alikeProfiles reports whether two profiles of a model may belong to one kind.
 func alikeProfiles(a, b []time.Duration) bool {
 	return slices.EqualFunc(a, b, func(x, y time.Duration) bool {
-		// Neither is the reference: which came first must not matter.
+		// Neither is the reference, because the order of arrival must not matter.
 		return 100*max(x, y) <= alikePercent*min(x, y)
 	})
 }
 
-// SubClusterFor returns the number, from 0, of the sub-cluster that a GPU joins which is in one of them, or Nowhere: its own while that
-// fits, since a GPU that moves loses what it was granted; else the first with GPUs that fits; else the last without. Nowhere: a new one
-// has to be made.
+// SubClusterFor returns the number, from 0, of the sub-cluster for a GPU that is now in own, or Nowhere if a new one
+// is needed. It prefers the GPU's own while that fits, because a GPU that moves loses its grants; then the first with
+// GPUs that fits; then the last one without GPUs.
 func SubClusterFor(own int, g *PooledGPU, all []SubClusterState) int {
 	fits := func(i int) bool { return g.MayShare(&all[i].PooledGPU) }
 	if own != Nowhere && fits(own) {
 		return own
 	}
 
-	// Numbers are few: a sub-cluster that all GPUs have left is used again before a new one is made.
+	// Numbers are few, so reuse a sub-cluster that all GPUs have left before creating a new one.
 	empty := Nowhere
 	for i := range all {
 		if all[i].GPUs == 0 {
@@ -76,23 +76,24 @@ type MeasuredProfile struct {
 	GPUs  int
 }
 
-// KindProfile returns the ℓ(b) by which the GPUs of a sub-cluster are planned, each of which may get any batch: at every
-// size what the slowest of them takes, up to the largest batch that all can take; where their kind is known, at most 15 % more
-// than half of them take. nil without any.
+// KindProfile returns the ℓ(b) with which the GPUs of a sub-cluster are planned, each of which may get any batch. At
+// every size it is the duration on the slowest GPU, up to the largest batch that all GPUs support. If their kind is
+// known, it is at most 15 % more than on half of them. Without profiles the result is nil.
 //
-// What is measured of GPUs of one kind differs by what else their hosts did meanwhile. Up to the spread of
-// repeated measurements the slowest is believed: a batch that ends later than planned costs its deadline, one that ends sooner little.
-// Beyond it one measurement in a bad moment would have all GPUs planned as that slow. If a GPU really is, its batches end
-// late, which deadlines learn to leave room for and which its health is judged by.
+// Measurements of GPUs of one kind differ with the other load of their hosts. Within the spread of repeated
+// measurements the slowest is believed, because a batch that ends later than planned misses its deadline, and one
+// that ends sooner costs little. Beyond that spread, one measurement at a bad moment would make the plan slow for all
+// GPUs. If a GPU really is that slow, its batches end late; deadlines learn to leave room for this, and the GPU's
+// health is judged by it.
 //
-// GPUs of no known kind stand together by these measurements alone, each within 15 % of the first: nothing else says that the slowest
-// could be as quick as the others.
+// GPUs without a known kind are grouped by these measurements alone, each within 15 % of the first. Nothing else says
+// that the slowest could be as fast as the others, so the slowest decides.
 func KindProfile(kind string, all []MeasuredProfile) []time.Duration {
 	if len(all) == 0 {
 		return nil
 	}
 
-	// A batch that some GPU cannot take is planned for none.
+	// A batch that some GPU does not support is planned for none.
 	sizes, gpus := len(all[0].Table), 0
 	for _, x := range all {
 		sizes, gpus = min(sizes, len(x.Table)), gpus+x.GPUs
@@ -105,7 +106,7 @@ func KindProfile(kind string, all []MeasuredProfile) []time.Duration {
 			least, most = min(least, x.Table[k]), max(most, x.Table[k])
 		}
 
-		// Mostly they are alike, and then the median need not be looked for.
+		// Usually they are alike, and the median is not needed.
 		if kind != "" && 100*most > alikePercent*least {
 			if sorted == nil {
 				sorted = slices.Clone(all)
@@ -118,8 +119,8 @@ func KindProfile(kind string, all []MeasuredProfile) []time.Duration {
 	return table
 }
 
-// IsMuchSlower says whether a profile takes more than twice what another one does at some batch size of both: repeated
-// measurements of GPUs of one kind do not differ by so much.
+// IsMuchSlower reports whether a profile takes more than twice as long as another at some batch size of both.
+// Repeated measurements of GPUs of one kind do not differ by so much.
 func IsMuchSlower(table, than []time.Duration) bool {
 	for k := range min(len(table), len(than)) {
 		if table[k] > 2*than[k] {
@@ -129,7 +130,8 @@ func IsMuchSlower(table, than []time.Duration) bool {
 	return false
 }
 
-// medianAt returns what at least half of the GPUs do not exceed at a batch size; of profiles in ascending order.
+// medianAt returns the duration that at least half of the GPUs do not exceed at a batch size, for profiles in
+// ascending order.
 func medianAt(sorted []MeasuredProfile, gpus, k int) time.Duration {
 	seen := 0
 	for _, x := range sorted {

@@ -5,24 +5,24 @@ import (
 	"math"
 )
 
-// Target is the share u* of the GPU time of a cluster of GPUs that requests may ask for while the
-// bad rate stays below its limit. Arrivals that come at random need room, and few GPUs need more.
+// Target is the share u* of the GPU time of a cluster that requests may use while the bad rate stays below its limit.
+// Random arrivals need some room, and few GPUs need more of it.
 type Target struct {
 	GPUs  int
 	Share float64
 }
 
-// Targets is u* over the number of GPUs: points in ascending order of GPUs, straight lines between
-// them, level beyond them.
+// Targets is u* as a function of the number of GPUs: points in ascending order of GPUs, linear between them and
+// constant beyond them.
 type Targets []Target
 
-// DefaultTargets returns u* as it was measured, at 1 % bad under
-// Poisson arrivals over the profiles of both zoos (bench/plans, TestSizeWithinOneGPUOfSimulation).
+// DefaultTargets returns the measured u*, at 1 % bad under Poisson arrivals over the profiles of both zoos
+// (bench/plans, TestSizeWithinOneGPUOfSimulation).
 func DefaultTargets() Targets {
 	return Targets{{1, 0.66}, {2, 0.78}, {4, 0.87}, {8, 0.93}, {16, 0.958}, {32, 0.976}}
 }
 
-// Validate reports points out of order and shares outside of (0, 1].
+// Validate reports points out of order and shares outside (0, 1].
 func (t Targets) Validate() error {
 	if len(t) == 0 {
 		return refuse("targets", "empty", "at least one point")
@@ -48,7 +48,7 @@ func (t Targets) At(gpus int) float64 {
 			return p.Share
 		}
 
-		// Between two points, along the line.
+		// Interpolate between two points.
 		before := t[i-1]
 		along := float64(gpus-before.GPUs) / float64(p.GPUs-before.GPUs)
 		return before.Share + along*(p.Share-before.Share)
@@ -56,13 +56,13 @@ func (t Targets) At(gpus int) float64 {
 	return t[len(t)-1].Share
 }
 
-// MaySpareGPU says whether a cluster of gpus carries a demand, in GPUs, without one of them for a while.
+// MaySpareGPU reports whether a cluster of gpus carries a demand, in GPUs, without one of them for a while.
 func MaySpareGPU(t Targets, demand float64, gpus int) bool {
 	return gpus > 1 && demand <= t.At(gpus-1)*float64(gpus-1)
 }
 
-// MayLoadBeside says whether one GPU more of a cluster may load a model while others do: a quarter of its GPUs at one
-// time, and one in any case. The rest must take bursts that an average demand does not show.
+// MayLoadBeside reports whether one more GPU of a cluster may load a model while others do: a quarter of its GPUs at
+// a time, and always one. The others must take bursts that an average demand does not show.
 func MayLoadBeside(gpus, others int) bool { return others == 0 || 4*(others+1) <= gpus }
 
 // GPUsFor returns the fewest GPUs that carry a demand in GPUs: the smallest N with demand ≤ u*(N)·N.
@@ -76,8 +76,8 @@ func (t Targets) GPUsFor(demand float64) int {
 		lowest = min(lowest, p.Share)
 	}
 
-	// u* lies between its lowest point and 1, and u*(N)·N need not grow with N where the share
-	// falls, so the first N that carries the demand is looked for upwards.
+	// u* lies between its lowest point and 1, and u*(N)·N need not grow with N where the share falls. So search
+	// upwards for the first N that carries the demand.
 	last := int(math.Ceil(demand / lowest))
 	for n := int(math.Ceil(demand)); n < last; n++ {
 		if demand <= t.At(n)*float64(n) {

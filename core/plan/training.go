@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// Learner is what is known of one model's learner.
+// Learner is the known state of one model's learner.
 type Learner struct {
 	Rate   float64       // requests/s that its model answers
-	Impact float64       // accuracy that drift has cost (DriftReport.Impact): the first estimate of what there is to gain
+	Impact float64       // accuracy that drift has cost (DriftReport.Impact): the first estimate of the possible gain
 	Gains  []float64     // validated gain of each of the last steps, the latest last
 	Step   time.Duration // GPU time of a step
-	// Drifts are the moments of its last drifts, ascending, on the clock of now.
+	// Drifts are the times of its last drifts, ascending, on the clock of now.
 	Drifts []time.Duration
 }
 
-// TrainingValue is what a second of GPU time is worth to a learner, in answers' accuracy: comparable with
-// Prices.Price. Share is what it gets of the time for learners.
+// TrainingValue is the value of a second of GPU time to a learner, in answers' accuracy, so it is comparable with
+// Prices.Price. Share is its share of the time for learners.
 type TrainingValue struct {
 	Value float64
 	Share float64
 }
 
 const (
-	// firstSteps is how many steps a drift's impact is assumed to take to win back.
+	// firstSteps is the number of steps that are assumed to win back a drift's impact.
 	firstSteps = 200
 	// gainWeight is the weight of the latest step's gain in their mean.
 	gainWeight = 0.1
 )
 
-// ValueTraining returns what GPU time is worth to each learner (UNIFIED U8): g = λ·H·ΔA/s, with ΔA what a step
-// of length s is expected to gain and H how long the gain will last, until the next drift. prior is how long
-// drifts are apart where none has been seen.
+// ValueTraining returns the value of GPU time to each learner (UNIFIED U8): g = λ·H·ΔA/s. ΔA is the expected gain of
+// a step of length s, and H the expected time until the next drift, during which the gain lasts. prior is the time
+// between drifts if none has been seen.
 func ValueTraining(learners []Learner, now, prior time.Duration) []TrainingValue {
 	out := make([]TrainingValue, len(learners))
 	for i := range learners {
 		l := &learners[i]
 		if l.Step <= 0 || !finite(l.Rate) {
-			continue // cannot be trained, or asks nonsense: worth nothing
+			continue // cannot be trained, or has invalid input: worth nothing
 		}
 
 		value := l.Rate * horizon(l.Drifts, now, prior).Seconds() * expectedGain(l) / l.Step.Seconds()
@@ -50,8 +50,8 @@ func ValueTraining(learners []Learner, now, prior time.Duration) []TrainingValue
 	return out
 }
 
-// expectedGain begins with the impact spread over the steps that it should take, and moves to what steps
-// really gain. A learner that has stopped gaining is worth nothing until it drifts again.
+// expectedGain begins with the impact divided by its assumed number of steps, and approaches the real gain of steps.
+// A learner that has stopped gaining is worth nothing until it drifts again.
 func expectedGain(l *Learner) float64 {
 	gain := max(0, l.Impact) / firstSteps
 	for _, g := range l.Gains {
@@ -62,8 +62,8 @@ func expectedGain(l *Learner) float64 {
 	return max(0, gain)
 }
 
-// horizon is the expected time to the next drift: drifts come at random, so the mean distance of those
-// that were seen and of one more at the prior distance.
+// horizon returns the expected time to the next drift. Drifts come at random, so it is the mean distance of the seen
+// drifts and of one more at the prior distance.
 func horizon(drifts []time.Duration, now, prior time.Duration) time.Duration {
 	seen := time.Duration(0)
 	if len(drifts) > 0 {
@@ -72,10 +72,9 @@ func horizon(drifts []time.Duration, now, prior time.Duration) time.Duration {
 	return (prior + seen) / time.Duration(1+len(drifts))
 }
 
-// ShareTraining gives spare GPU time to the learner with the largest value, and lets learners buy more
-// where a second is worth more to them than its price: up to buyMost of the GPUs' time, none by
-// default. It writes shares of the spare time and returns the share of all GPU time that is bought. Ties go
-// to the first.
+// ShareTraining gives spare GPU time to the learner with the largest value. It lets learners buy more if a second is
+// worth more to them than its price: up to buyMost of the GPUs' time, none by default. It writes shares of the spare
+// time and returns the share of all GPU time that is bought. Ties go to the first learner.
 func ShareTraining(values []TrainingValue, price, buyMost float64) (bought float64) {
 	order := make([]int, len(values))
 	for i := range order {
@@ -85,12 +84,12 @@ func ShareTraining(values []TrainingValue, price, buyMost float64) (bought float
 
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b].Value, values[a].Value) })
 
-	// Spare time is worth nothing to whoever learns nothing from it: it stays idle.
+	// Spare time has no value for a learner that learns nothing from it, so it stays idle.
 	if len(order) == 0 || values[order[0]].Value <= 0 {
 		return 0
 	}
 
-	// All to the best: values change with every step's gain, so learners take turns by themselves.
+	// All of it goes to the best learner. Values change with every step's gain, so learners take turns by themselves.
 	values[order[0]].Share = 1
 	if values[order[0]].Value > price {
 		bought = min(1, max(0, buyMost))

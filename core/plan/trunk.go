@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Models may share parameters: an early exit and the model that it is an exit of (AdaInf §2.2). Such models name the same
-// trunk, and how many of their bytes are the trunk's. Exits are nested, each a beginning of the same layers, so that on a
-// GPU the longest beginning holds all others.
+// Models may share parameters: an early exit and the model that it is an exit of (AdaInf §2.2). Such models name the
+// same trunk, and the number of their bytes that belong to it. Exits are nested, each a beginning of the same layers,
+// so on a GPU the longest beginning contains all others.
 
-// weight sums up the bytes of models on one GPU, those of each trunk once.
+// weight sums the bytes of models on one GPU, with those of each trunk once.
 type weight struct {
 	static int64
-	trunks []beginning // the longest of each
+	trunks []beginning // the longest of each trunk
 }
 
 // beginning is the bytes of a trunk's first layers.
@@ -21,7 +21,7 @@ type beginning struct {
 	bytes int64
 }
 
-// addModel counts a model of which shared bytes are of a trunk; trunk 0 is none.
+// addModel adds a model with shared bytes in a trunk; trunk 0 is none.
 func (w *weight) addModel(static, shared int64, trunk int32) {
 	if trunk == 0 {
 		w.static += static
@@ -39,7 +39,7 @@ func (w *weight) addModel(static, shared int64, trunk int32) {
 	w.trunks[k].bytes = longest
 }
 
-// checkShared says what is wrong with a model's part of a trunk.
+// checkShared reports what is wrong with a model's part of a trunk.
 func checkShared(what string, static, shared int64, trunk int32) error {
 	if shared < 0 || shared > static || trunk < 0 || trunk == 0 && shared != 0 {
 		return refuse(what+": shared bytes and trunk", [2]int64{shared, int64(trunk)}, fmt.Sprintf("0 to %d, the static ones, and a trunk above 0, or none of both", static))
