@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// TestAbsenceIsNobodysFault: a scheduler that was stopped for seconds finds batches overdue whose reports wait to be
-// read. It must not cut their backends for that, but one that stays silent it does.
+// TestAbsenceIsNobodysFault shows that a scheduler that was stopped for seconds does not cut backends for overdue
+// batches whose reports wait to be read. It does cut a backend that stays silent.
 func TestAbsenceIsNobodysFault(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
@@ -33,7 +33,7 @@ func TestAbsenceIsNobodysFault(t *testing.T) {
 	}
 }
 
-// TestSLOsAreBounded: an SLO that the decisions would refuse is refused with the hello, by name.
+// TestSLOsAreBounded shows that an SLO that decisions would refuse is refused with the hello, by name.
 func TestSLOsAreBounded(t *testing.T) {
 	s := newStage(t, Options{})
 	h := hello("b", 1, slope, "m")
@@ -43,7 +43,7 @@ func TestSLOsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBatchesCannotBeGuessed: numbers of batches that follow each other in one place tell nothing of the next.
+// TestBatchesCannotBeGuessed shows that the numbers of successive batches in one place do not predict the next.
 func TestBatchesCannotBeGuessed(t *testing.T) {
 	e, err := New(Options{})
 	if err != nil {

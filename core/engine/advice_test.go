@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/internal/logtest"
 )
 
-// TestStatsNamesAreUnique: what metrics are labelled by names one thing each, also where two backends
-// have one name, or several sub-clusters none.
+// TestStatsNamesAreUnique shows that each label of a metric names one thing, even if two backends have one name, or
+// several sub-clusters have none.
 func TestStatsNamesAreUnique(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("b", 2, slope, "x"))
@@ -39,8 +39,8 @@ func TestStatsNamesAreUnique(t *testing.T) {
 	check(4, 2)
 }
 
-// TestOperatorIsAdvised: GPUs that serve nothing are said once each time that it becomes so; one whose models others
-// have, too, serves like they do.
+// TestOperatorIsAdvised shows that GPUs that serve nothing are reported once, each time that this begins. A GPU whose
+// models other GPUs also have serves like them.
 func TestOperatorIsAdvised(t *testing.T) {
 	var log logtest.Buffer
 	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -69,8 +69,8 @@ func TestOperatorIsAdvised(t *testing.T) {
 	}
 }
 
-// TestSlowJoinerIsSaid: a backend whose profile is more than twice that of the other GPUs of its kind is said once, by its
-// name and its models; others are not, nor is one that comes alone.
+// TestSlowJoinerIsSaid shows that a backend whose profile is more than twice that of the other GPUs of its kind is
+// reported once, with its name and its models. Other backends are not reported, nor is one that comes alone.
 func TestSlowJoinerIsSaid(t *testing.T) {
 	var log logtest.Buffer
 	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -94,7 +94,7 @@ func TestSlowJoinerIsSaid(t *testing.T) {
 		t.Errorf("all is well: %s", log.String())
 	}
 
-	// The joiner is the larger part of its sub-cluster then, and is slow all the same.
+	// The joiner is the larger part of its sub-cluster here, and is still slow.
 	of("slow", "h100", 4, 3)
 	if said := log.String(); strings.Count(said, "more than twice") != 1 || !strings.Contains(said, "backend=slow") || !strings.Contains(said, "models=[x]") {
 		t.Errorf("a slow joiner: %s", said)

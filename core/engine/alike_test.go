@@ -20,7 +20,7 @@ type asking struct {
 	budget sched.Time
 }
 
-// drawAskings draws requests for three models over a second, at a load that ends some of them without an output.
+// drawAskings draws requests for three models over a second, at a load at which some of them end without an output.
 func drawAskings(rng *rand.Rand) (all []asking) {
 	for at := 2 * ms; at < 1000*ms; at += sched.Time(rng.ExpFloat64() * float64(ms) / 2) {
 		all = append(all, asking{at: at, model: rng.IntN(3), budget: sched.Time(12+rng.IntN(60)) * ms})
@@ -28,9 +28,9 @@ func drawAskings(rng *rand.Rand) (all []asking) {
 	return all
 }
 
-// TestBothDriversDecideAlike: the halves of core/sched are driven by the engine's turns, which serve, and by
-// sched.Scheduler, by which core/sim.World compares policies. The same requests on the same GPUs become the same batches
-// at the same moments, and the same requests are dropped.
+// TestBothDriversDecideAlike shows that the two drivers of core/sched's halves decide alike: the engine's turns,
+// which serve, and sched.Scheduler, with which core/sim.World compares policies. The same requests on the same GPUs
+// become the same batches at the same times, and the same requests are dropped.
 func TestBothDriversDecideAlike(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -52,13 +52,13 @@ func TestBothDriversDecideAlike(t *testing.T) {
 	}
 }
 
-// batchText tells of a batch that was sent.
+// batchText describes a batch that was sent.
 func batchText(now sched.Time, model int, gpu uint32, ids []uint64) string {
 	slices.Sort(ids)
 	return fmt.Sprintf("at %v model %d on %d: %v", time.Duration(now), model, gpu, ids)
 }
 
-// noting is a backend that notes its batches as they come.
+// noting is a backend that records its batches.
 type noting struct {
 	*emulated
 	told *[]string
@@ -103,7 +103,7 @@ func throughEngine(t *testing.T, all []asking, gpus, partitions int) (batches []
 	return batches, fmt.Sprint(none)
 }
 
-// Delays that are given are not measured.
+// Given delays are not measured.
 const alikeCtrl, alikeData = 100 * time.Microsecond, time.Microsecond
 
 // mirror drives a sched.Scheduler as a stage drives an engine.
@@ -111,7 +111,7 @@ type mirror struct {
 	t       *testing.T
 	s       *sched.Scheduler
 	now     sched.Time
-	running []sched.Time // until when each GPU is busy
+	running []sched.Time // by GPU: the end of its batches
 	under   []underway
 	batches []string
 	dropped []uint64
@@ -138,7 +138,7 @@ func newMirror(t *testing.T, gpus int) *mirror {
 	return m
 }
 
-// drain runs the batches that were decided, and notes the drops.
+// drain runs the decided batches and records the drops.
 func (m *mirror) drain() {
 	sent, drops := m.s.Actions()
 	for i := range sent {
@@ -156,7 +156,7 @@ func (m *mirror) drain() {
 	}
 }
 
-// advance has time pass in the stage's order: what ends by then comes first, then what time brings.
+// advance moves time forward in the stage's order: ends first, then wake-ups.
 func (m *mirror) advance(to sched.Time) {
 	for {
 		at, k := min(m.s.NextWake(), to), -1

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// hasty asks as soon as it hears that a model is ready.
+// hasty sends a request as soon as it hears that a model is ready.
 type hasty struct {
 	*front
 	sent bool
@@ -23,8 +23,8 @@ func (h *hasty) Models(m []model.Info) {
 	}
 }
 
-// TestReadyMeansReady: what is announced can be asked for at once, as frontends do with the requests
-// that a scheduler's restart left with them.
+// TestReadyMeansReady shows that a model can be requested as soon as it is announced. Frontends do this with the
+// requests that remain after a restart of the scheduler.
 func TestReadyMeansReady(t *testing.T) {
 	s := newStage(t, Options{})
 	h := &hasty{front: &front{s: s, models: map[string]model.Info{}}}
@@ -40,8 +40,8 @@ func TestReadyMeansReady(t *testing.T) {
 	}
 }
 
-// TestFailedModelsAreAnnounced: whoever asks is told of models that a backend cannot serve, with the reason, until some
-// backend serves them.
+// TestFailedModelsAreAnnounced shows that frontends learn of models that a backend cannot serve, with the reason,
+// until some backend serves them.
 func TestFailedModelsAreAnnounced(t *testing.T) {
 	s := newStage(t, Options{})
 	f := s.frontend()
@@ -52,7 +52,7 @@ func TestFailedModelsAreAnnounced(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 
-	// Others may have what it lacks.
+	// Other backends may have the model that this one lacks.
 	other := hello("other", 1, slope, "m", "broken")
 	other.SubCluster = "other"
 	s.mustBackend(other)

@@ -2,7 +2,8 @@ package engine
 
 import "testing"
 
-// TestFewRequestsTakeSmallBlocks: a partition's memory is cut from blocks that fit what it may hold, and what is larger has its own.
+// TestFewRequestsTakeSmallBlocks shows that a partition's memory comes from blocks that fit its limit, and that a
+// larger part has its own block.
 func TestFewRequestsTakeSmallBlocks(t *testing.T) {
 	for _, c := range []struct{ liveMax, block int }{{RequestsMaxDefault, blockRequests}, {1 << 30, blockRequests}, {1 << 14, 1 << 12}, {1, 64}} {
 		b := newBlocks(c.liveMax)

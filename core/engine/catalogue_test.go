@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// names returns what the catalogue holds: model id by name.
+// names returns the model ids in the catalogue by name.
 func (s *stage) names() map[string]uint32 {
 	all := map[string]uint32{}
 	for _, m := range s.e.Models() {
@@ -22,14 +22,14 @@ func (s *stage) names() map[string]uint32 {
 	return all
 }
 
-// come opens a backend of its own sub-cluster and closes it.
+// come opens a backend in a separate sub-cluster and closes it.
 func (s *stage) come(models ...string) {
 	s.t.Helper()
 	s.mustBackend(hello("passer-by", 1, slope, models...)).Close()
 }
 
-// TestModelsAreForgotten: a model that nobody serves is known for an hour, then forgotten by the
-// next hello; its id rests before another model gets it, with counts of its own.
+// TestModelsAreForgotten shows that a model that nobody serves is known for an hour, and then forgotten at the next
+// hello. Its id rests before another model gets it, with its own counts.
 func TestModelsAreForgotten(t *testing.T) {
 	s := newStage(t, Options{Partitions: 2})
 	f := s.frontend()
@@ -79,8 +79,8 @@ func TestModelsAreForgotten(t *testing.T) {
 	s.ended(4, "output")
 }
 
-// TestWhoReturnsIsKnown: a backend that is back within the hour finds its model under the same id,
-// and with its counts.
+// TestWhoReturnsIsKnown shows that a backend that returns within the hour finds its model under the same id and with
+// its counts.
 func TestWhoReturnsIsKnown(t *testing.T) {
 	s := newStage(t, Options{})
 	for k := range 3 {
@@ -98,8 +98,8 @@ func TestWhoReturnsIsKnown(t *testing.T) {
 	}
 }
 
-// TestNamesMadeUp: a backend that comes with new names again and again fills the catalogue for an
-// hour, and meanwhile those whom it knows are let in.
+// TestNamesMadeUp shows that a backend that announces new names again and again fills the catalogue for an hour,
+// while known backends are still admitted.
 func TestNamesMadeUp(t *testing.T) {
 	s := newStage(t, Options{Partitions: 3})
 	made := 0
@@ -125,7 +125,7 @@ func TestNamesMadeUp(t *testing.T) {
 	if err := visit(1); err == nil || !strings.Contains(err.Error(), noRoom) {
 		t.Fatalf("over the limit: %v, want %s", err, noRoom)
 	}
-	s.come("made7") // it is known
+	s.come("made7") // a known model
 	s.run(sched.Time(keptMax) + 100*ms)
 	if err := visit(1); err == nil || !strings.Contains(err.Error(), noRoom) {
 		t.Fatalf("the ids did not rest: %v, want %s", err, noRoom)
@@ -139,7 +139,7 @@ func TestNamesMadeUp(t *testing.T) {
 	}
 }
 
-// leaping is a clock that jumps when told.
+// leaping is a clock that jumps on request.
 type leaping struct {
 	Monotonic
 	by atomic.Int64
@@ -147,8 +147,8 @@ type leaping struct {
 
 func (l *leaping) Now() sched.Time { return l.Monotonic.Now() + sched.Time(l.by.Load()) }
 
-// TestForgettingUnderLoad: hellos with new names, hours passing, requests to all ids there may be,
-// and snapshots, all at once; every request ends and the ids stay few.
+// TestForgettingUnderLoad runs hellos with new names, passing hours, requests to all possible ids, and snapshots, all
+// at once. Every request ends, and the ids stay few.
 func TestForgettingUnderLoad(t *testing.T) {
 	clock := &leaping{}
 	e, err := New(Options{Cores: 2, Partitions: 3, Clock: clock})

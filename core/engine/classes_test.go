@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestABackendThatComesGetsTheClassesOfOthers: of the models that it has, and no others; one that loads a model later gets
-// them then.
+// TestABackendThatComesGetsTheClassesOfOthers shows that a new backend gets the classes of its models and of no
+// others. If it loads a model later, it gets that model's classes then.
 func TestABackendThatComesGetsTheClassesOfOthers(t *testing.T) {
 	s := newStage(t, Options{})
 	open := func(h wire.BackendHello) wire.BackendHello {

@@ -7,7 +7,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestACommandEndsOnceAllBackendsHaveAnswered: with the worst answer, whatever the order, also when one backend is lost.
+// TestACommandEndsOnceAllBackendsHaveAnswered shows that a command ends with the worst answer, in any order of
+// answers, even if one backend is lost.
 func TestACommandEndsOnceAllBackendsHaveAnswered(t *testing.T) {
 	s := newStage(t, Options{})
 	f := s.frontend()
@@ -53,13 +54,13 @@ func TestACommandEndsOnceAllBackendsHaveAnswered(t *testing.T) {
 	want(wire.CommandLost, "backend two was lost")
 }
 
-// current is a hello of the protocol's present version.
+// current returns a hello of the present protocol version.
 func current(h wire.BackendHello) wire.BackendHello {
 	h.Version = wire.Version
 	return h
 }
 
-// TestUnservedModelsComeAndGo: what a backend says of models that it does not serve replaces what it said before.
+// TestUnservedModelsComeAndGo shows that a backend's list of models that it does not serve replaces its earlier list.
 func TestUnservedModelsComeAndGo(t *testing.T) {
 	s := newStage(t, Options{})
 	h := current(hello("b", 1, slope, "m"))
@@ -89,7 +90,7 @@ func TestUnservedModelsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestAServedModelIsDescribedAnew: labels and limits follow the files while requests are served.
+// TestAServedModelIsDescribedAnew shows that labels and limits follow the files while requests are served.
 func TestAServedModelIsDescribedAnew(t *testing.T) {
 	s := newStage(t, Options{})
 	h := current(hello("b", 1, slope, "m"))

@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// TestDelaysAreHighPercentiles: of a thousand round trips two may be longer than d_ctrl allows for.
+// TestDelaysAreHighPercentiles shows that of a thousand round trips at most two are longer than d_ctrl allows.
 func TestDelaysAreHighPercentiles(t *testing.T) {
 	var d delays
 	for i := range 5000 {
@@ -23,7 +23,7 @@ func TestDelaysAreHighPercentiles(t *testing.T) {
 	}
 }
 
-// TestDelaysLeaveTheTightestSLOItsBudget: whatever a peer measures, or makes up, models keep room to batch.
+// TestDelaysLeaveTheTightestSLOItsBudget shows that models keep room to batch, whatever a peer measures or invents.
 func TestDelaysLeaveTheTightestSLOItsBudget(t *testing.T) {
 	for _, c := range []struct{ trip, fetch, slo, ctrl, data int64 }{
 		{400e3, 20e3, 100e6, 200e3, 20e3},
@@ -49,7 +49,8 @@ func TestDelaysLeaveTheTightestSLOItsBudget(t *testing.T) {
 	}
 }
 
-// TestControlDelayIsNoLessThanTheKernelsVariance: where it says more than pings do, and not where acknowledgements were held back.
+// TestControlDelayIsNoLessThanTheKernelsVariance shows that the kernel's variance counts if it is larger than that of
+// the pings, but not if acknowledgements were delayed.
 func TestControlDelayIsNoLessThanTheKernelsVariance(t *testing.T) {
 	for _, c := range []struct {
 		trip           int64

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestServedModelsAreTold: a frontend is told what it needs to ask for a model, and when nobody serves it any more. What
-// becomes of requests is in testdata/scripts.
+// TestServedModelsAreTold shows that a frontend learns how to request a model, and when nobody serves it any more.
+// testdata/scripts shows how requests end.
 func TestServedModelsAreTold(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
@@ -41,7 +41,8 @@ func TestServedModelsAreTold(t *testing.T) {
 	}
 }
 
-// TestFrontendNumbers: backends forget a frontend that has left; its slot is used again, its number is not.
+// TestFrontendNumbers shows that backends forget a frontend that has left, and that its slot is reused but its number
+// is not.
 func TestFrontendNumbers(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
@@ -55,7 +56,7 @@ func TestFrontendNumbers(t *testing.T) {
 	}
 }
 
-// TestRequestsOfALostGPUMove: a GPU that is lost gives its batch back; others serve it, once.
+// TestRequestsOfALostGPUMove shows that a lost GPU returns its batch, and that other GPUs serve the requests once.
 func TestRequestsOfALostGPUMove(t *testing.T) {
 	s := newStage(t, Options{})
 	sick := s.mustBackend(hello("sick", 1, slope, "m"))
@@ -67,7 +68,7 @@ func TestRequestsOfALostGPUMove(t *testing.T) {
 	if len(sick.batches) != 1 || len(s.events) != 1 {
 		t.Fatalf("batches %v", sick.batches)
 	}
-	s.events[0].m.Failures = append(s.events[0].m.Failures, s.events[0].m.Failures...) // said twice
+	s.events[0].m.Failures = append(s.events[0].m.Failures, s.events[0].m.Failures...) // reported twice
 	s.events[0].m.FreeIn = 3600e9
 	s.run(100 * ms) // too late for others
 	s.ended(1, "backend_lost")
@@ -78,7 +79,7 @@ func TestRequestsOfALostGPUMove(t *testing.T) {
 	s.run(500 * ms)
 	s.ended(3, "output")
 	s.ended(4, "output")
-	good.lose = sick.lose // what they run kills every GPU
+	good.lose = sick.lose // these requests kill every GPU
 	f.ask(5, "m", 400*ms)
 	s.run(1500 * ms)
 	s.ended(5, "backend_lost")
@@ -124,8 +125,8 @@ func TestStrayAndRepeatedDone(t *testing.T) {
 	}
 }
 
-// TestDoneWithNonsense: a report with times that cannot be ends its batch, leaves the counters sound and
-// costs the GPU an hour at most; one that names another GPU is a stray.
+// TestDoneWithNonsense shows that a report with impossible times ends its batch, leaves the counters correct and
+// costs the GPU at most an hour. A report that names another GPU is a stray.
 func TestDoneWithNonsense(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 2, slope, "m"))
@@ -199,7 +200,7 @@ func TestHelloRefusals(t *testing.T) {
 	}
 }
 
-// TestEveryRequestEndsOnce throws everything at the engine in a random order.
+// TestEveryRequestEndsOnce sends the engine everything in a random order.
 func TestEveryRequestEndsOnce(t *testing.T) {
 	for seed := uint64(1); seed <= 60; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 1))) })

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestEpochsAreMadeBesideTheRegistry: in real time the search has a goroutine of its own, plan after plan, and the engine
-// closes while epochs go on.
+// TestEpochsAreMadeBesideTheRegistry shows that in real time the search runs in its own goroutine, plan after plan,
+// and that the engine closes during an epoch.
 func TestEpochsAreMadeBesideTheRegistry(t *testing.T) {
 	e, err := New(Options{Epoch: time.Millisecond})
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// explainedFamily is a stage with a family of which every variant but the best two is left out for another reason.
+// explainedFamily is a stage with a family in which each variant except the best two is left out for a different
+// reason.
 func explainedFamily(t *testing.T) (*stage, *front) {
 	s := newStage(t, Options{Floors: map[string]float64{"v": 0.85}, QueueMax: 300})
-	h := familyHello("b", 1) // v-s has 0.8: below the floor
+	h := familyHello("b", 1) // v-s has 0.8, below the floor
 	add := func(name string, accuracy, by float64, slo int64, loaded ...bool) {
 		h.Models = append(h.Models, wire.BackendModel{Profile: scaled(by), Loaded: loaded,
 			Info: model.Info{Name: name, Version: "1", SLO: slo, Family: "v", Accuracy: accuracy}})
@@ -29,7 +30,7 @@ func explainedFamily(t *testing.T) (*stage, *front) {
 	return s, s.frontend()
 }
 
-// TestExplainSaysWhyVariantsAreLeftOut: each for its own reason.
+// TestExplainSaysWhyVariantsAreLeftOut shows that each variant has its own reason.
 func TestExplainSaysWhyVariantsAreLeftOut(t *testing.T) {
 	s, f := explainedFamily(t)
 	s.steadily(f, "v", 0, ms*2/5, 12000*ms)
@@ -52,7 +53,8 @@ func TestExplainSaysWhyVariantsAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestExplainTellsShares: the answers of the last second and of the last minute, and what one more costs.
+// TestExplainTellsShares shows the answers of the last second and of the last minute, and the cost of one more
+// answer.
 func TestExplainTellsShares(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(familyHello("b", 1)).tables = true
@@ -89,8 +91,8 @@ func TestExplainTellsShares(t *testing.T) {
 	}
 }
 
-// TestDropsNameTheirRule: every request that ends without an answer is counted under the rule that ended it, and under no
-// other.
+// TestDropsNameTheirRule shows that every request without an answer is counted under the rule that ended it, and
+// under no other.
 func TestDropsNameTheirRule(t *testing.T) {
 	s := newStage(t, Options{QueueMax: 300})
 	s.mustBackend(familyHello("b", 1)).tables = true
@@ -98,7 +100,7 @@ func TestDropsNameTheirRule(t *testing.T) {
 	f.ask(1, "v", ms)
 	f.ask(2, "v", 0)
 	last := uint64(2)
-	for range 4 { // far more than the lightest variant does
+	for range 4 { // far more than the lightest variant can serve
 		last = s.burst(f, last, 200)
 		last = s.steadily(f, "v", last, ms/10, 400*ms)
 	}
@@ -132,8 +134,8 @@ func TestDropsNameTheirRule(t *testing.T) {
 	}
 }
 
-// TestLeftBehindIsTold: of a service with several homes the heads that allowed no batch which keeps up with the load are told
-// apart from those that no GPU came for in time.
+// TestLeftBehindIsTold shows that, for a service with several homes, heads that allowed no batch large enough for the
+// load are counted apart from heads that got no GPU in time.
 func TestLeftBehindIsTold(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(familyHello("b", 1)).tables = true
@@ -143,7 +145,7 @@ func TestLeftBehindIsTold(t *testing.T) {
 	}
 	s.mustBackend(slow).tables = true
 	f, last := s.frontend(), uint64(0)
-	for range 4 { // far more than both carry, at deadlines far apart
+	for range 4 { // far more than both can serve, at deadlines far apart
 		last = s.burst(f, last, 200)
 		for range 50 {
 			last++
@@ -166,7 +168,7 @@ func TestLeftBehindIsTold(t *testing.T) {
 	}
 }
 
-// burst asks for the family n times at once.
+// burst sends n requests for the family at once.
 func (s *stage) burst(f *front, last uint64, n int) uint64 {
 	for range n {
 		last++
@@ -175,7 +177,8 @@ func (s *stage) burst(f *front, last uint64, n int) uint64 {
 	return last
 }
 
-// TestExplainWithoutFamilies says so, and a family whose backend left is told of with the reason.
+// TestExplainWithoutFamilies shows an explanation without families, and one of a family whose backend has left, with
+// the reason.
 func TestExplainWithoutFamilies(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
@@ -192,7 +195,8 @@ func TestExplainWithoutFamilies(t *testing.T) {
 	}
 }
 
-// TestMarksReachBack: to the latest mark that is old enough, and no further than there are marks.
+// TestMarksReachBack shows that an interval reaches back to the latest mark that is old enough, and no further than
+// the oldest mark.
 func TestMarksReachBack(t *testing.T) {
 	var k marks
 	if slot, at := k.markBefore(1000*ms, lately); slot != 0 || at != 0 {

@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/internal/logtest"
 )
 
-// scaled is slope, so many times as slow.
+// scaled returns slope, slower by a factor.
 func scaled(by float64) (table []time.Duration) {
 	for _, d := range slope {
 		table = append(table, time.Duration(by*float64(d)))
@@ -22,7 +22,7 @@ func scaled(by float64) (table []time.Duration) {
 	return table
 }
 
-// family is a hello of a backend with variants v-s, v-m and v-l, the better the slower.
+// familyHello returns a hello of a backend with variants v-s, v-m and v-l. More accurate variants are slower.
 func familyHello(name string, gpus int) wire.BackendHello {
 	h := hello(name, gpus, slope)
 	for _, v := range []struct {
@@ -36,8 +36,8 @@ func familyHello(name string, gpus int) wire.BackendHello {
 	return h
 }
 
-// TestFamilyIsAnsweredByItsVariants: whoever asks for the family gets the best variant that the load leaves time for,
-// and whoever asks for a variant gets that one.
+// TestFamilyIsAnsweredByItsVariants shows that a request for the family gets the best variant that the load allows,
+// and a request for a variant gets that variant.
 func TestFamilyIsAnsweredByItsVariants(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(familyHello("b", 1))
@@ -66,7 +66,7 @@ func TestFamilyIsAnsweredByItsVariants(t *testing.T) {
 		t.Errorf("a model that was asked for by itself is named, as %d", got)
 	}
 
-	// v-l does 667 requests/s, v-s four times as many.
+	// v-l serves 667 requests/s, v-s four times as many.
 	first := uint64(10)
 	last := s.steadily(f, "v", first, ms/2, 2000*ms)
 	s.run(s.clock.now + 200*ms)
@@ -75,7 +75,7 @@ func TestFamilyIsAnsweredByItsVariants(t *testing.T) {
 	}
 }
 
-// TestFloorsAreKept: requests with a floor are answered by variants that reach it, whatever the load.
+// TestFloorsAreKept shows that requests with a floor are answered by variants at or above it, whatever the load.
 func TestFloorsAreKept(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(familyHello("b", 2))
@@ -110,7 +110,8 @@ func TestFloorsAreKept(t *testing.T) {
 	}
 }
 
-// TestFamiliesThatCannotBeServed are refused with the reason; their models are served by themselves.
+// TestFamiliesThatCannotBeServed shows that such families are refused with the reason, and that their models are
+// served separately.
 func TestFamiliesThatCannotBeServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*wire.BackendHello)
@@ -146,10 +147,9 @@ func TestFamiliesThatCannotBeServed(t *testing.T) {
 	}
 }
 
-// TestFamilyFollowsItsVariants: variants on different backends, loaded and unloaded, with an accuracy that changes; the
-// family's queue goes on, and it is refused once no variant is left.
-// TestAFloorThatWasAnnouncedNeverFalls: a request may be on its way, or queued, when a lighter variant comes back. What it
-// named is as accurate as it was announced; the lighter variant answers who names its floor, or none.
+// TestAFloorThatWasAnnouncedNeverFalls: a request may be on its way, or queued, when a lighter variant returns. The
+// floor that it named stays as accurate as announced. The lighter variant answers requests that name its floor, or
+// none.
 func TestAFloorThatWasAnnouncedNeverFalls(t *testing.T) {
 	s := newStage(t, Options{QueueMax: 100})
 	large := familyHello("large", 1)
@@ -162,7 +162,7 @@ func TestAFloorThatWasAnnouncedNeverFalls(t *testing.T) {
 		t.Fatalf("floors %+v, want 0.95 alone", promised)
 	}
 
-	// Some requests are queued for it when v-s and v-m come, and some are submitted later under the same id.
+	// Some requests are queued for the family when v-s and v-m come, and some are submitted later under the same id.
 	ask := func(from, to uint64) {
 		for id := from; id <= to; id++ {
 			f.Submit([]wire.Submit{{ID: id, Model: promised[0].ID, Budget: 500e6}})
@@ -187,7 +187,7 @@ func TestAFloorThatWasAnnouncedNeverFalls(t *testing.T) {
 		}
 	}
 
-	// Who names no floor gets the lighter ones, too; without v-s the other floors stay where they are.
+	// Requests without a floor also get the lighter variants. Without v-s the other floors stay where they are.
 	s.steadily(f, "v", 100, ms/4, 500*ms)
 	s.run(s.clock.now + 100*ms)
 	lighter := 0
@@ -205,6 +205,8 @@ func TestAFloorThatWasAnnouncedNeverFalls(t *testing.T) {
 	}
 }
 
+// TestFamilyFollowsItsVariants: variants on different backends are loaded and unloaded, and an accuracy changes. The
+// family's queue survives, and the family is refused once no variant is left.
 func TestFamilyFollowsItsVariants(t *testing.T) {
 	s := newStage(t, Options{Partitions: 2})
 	all := familyHello("all", 2)

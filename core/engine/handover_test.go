@@ -6,8 +6,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// newHandover is a stage with a backend, one of whose GPUs runs a batch of m for as long as the backend hangs. The backend has a
-// model "later" too, which is loaded nowhere.
+// newHandover is a stage with a backend. One of its GPUs runs a batch of m for as long as the backend hangs. The
+// backend also has a model "later", which is loaded nowhere.
 func newHandover(t *testing.T, gpus int) (s *stage, b *emulated, f *front, runs flight) {
 	t.Helper()
 	s = newStage(t, Options{Prompt: 1}) // batches are not deferred
@@ -21,7 +21,7 @@ func newHandover(t *testing.T, gpus int) (s *stage, b *emulated, f *front, runs 
 	return s, b, f, s.e.parts[0].batches[0]
 }
 
-// loadLater reports that a GPU has loaded "later", so that it changes its sub-cluster.
+// loadLater reports that a GPU has loaded "later", which changes its sub-cluster.
 func (b *emulated) loadLater(u *gpu) {
 	b.s.t.Helper()
 	if !b.Offer([]wire.Loadable{{Number: 1, Model: wire.BackendModel{Info: b.said.Models[1].Info, Profile: slope}}}) ||
@@ -30,9 +30,9 @@ func (b *emulated) loadLater(u *gpu) {
 	}
 }
 
-// TestANewRankerWaitsForTheOldOnesBatches: a GPU changes its sub-cluster alone while it runs a batch that ends much later
-// than planned, as behind a model that warms up. The new sub-cluster's batches wait for the report of that end, not for the
-// planned one, and begin when the report says that the GPU is free.
+// TestANewRankerWaitsForTheOldOnesBatches: a GPU changes its sub-cluster alone while it runs a batch that ends much
+// later than planned, for example behind a model that warms up. The new sub-cluster's batches wait for the report of
+// that end, not for the planned end, and begin when the report says that the GPU is free.
 func TestANewRankerWaitsForTheOldOnesBatches(t *testing.T) {
 	s, b, f, late := newHandover(t, 2)
 
@@ -64,8 +64,8 @@ func TestANewRankerWaitsForTheOldOnesBatches(t *testing.T) {
 	}
 }
 
-// TestANewRankerWaitsForABatchReportedAhead: a backend reports a batch 20 ms before its end, and then the GPU changes its sub-cluster.
-// The new sub-cluster's batches wait for that end, although nothing is under way.
+// TestANewRankerWaitsForABatchReportedAhead: a backend reports a batch 20 ms before its end, and then the GPU changes
+// its sub-cluster. The new sub-cluster's batches wait for that end, although no batch is in flight.
 func TestANewRankerWaitsForABatchReportedAhead(t *testing.T) {
 	s, b, f, ran := newHandover(t, 2)
 	b.hang = false
@@ -82,8 +82,9 @@ func TestANewRankerWaitsForABatchReportedAhead(t *testing.T) {
 	s.ended(2, "output")
 }
 
-// TestAStepThatWaitedForAnotherRankersBatchIsOrderedAtOnce: the report that ends the wait of a GPU that has moved has its new ranker start a step of
-// spare work, which goes out with it: the next turn of that backend might be much later, when the GPU has other work.
+// TestAStepThatWaitedForAnotherRankersBatchIsOrderedAtOnce: the report that ends the wait of a moved GPU makes its
+// new ranker start a step of spare work. The step is sent at once, because the next turn of that backend might be
+// much later, when the GPU has other work.
 func TestAStepThatWaitedForAnotherRankersBatchIsOrderedAtOnce(t *testing.T) {
 	s, b, _, ran := newHandover(t, 1)
 	b.hang = false

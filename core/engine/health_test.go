@@ -13,8 +13,8 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// offerFor asks for a model at a steady rate for a while, and returns how many requests there were and how many of
-// them got an output.
+// offerFor requests a model at a steady rate for a while. It returns the number of requests, and the number of them
+// that got an output.
 func (s *stage) offerFor(f *front, model string, first uint64, every, budget, span sched.Time) (asked, served int) {
 	end := s.clock.now + span
 	id := first
@@ -32,8 +32,8 @@ func (s *stage) offerFor(f *front, model string, first uint64, every, budget, sp
 	return asked, served
 }
 
-// TestFailingGPUIsHeldBack: a GPU that fails every batch at once would swallow the load, since it is always free. It
-// is held back, and the others carry what they can.
+// TestFailingGPUIsHeldBack: a GPU that fails every batch at once would attract the whole load, because it is always
+// free. It is held back, and the others serve what they can.
 func TestFailingGPUIsHeldBack(t *testing.T) {
 	for _, gpus := range []int{2, 3} {
 		var log bytes.Buffer
@@ -45,7 +45,7 @@ func TestFailingGPUIsHeldBack(t *testing.T) {
 		}
 		f := s.frontend()
 
-		// Two thirds of what the others can serve in batches of eight: all of it must be served.
+		// Two thirds of the load that the others can serve in batches of eight, so all of it must be served.
 		every := sched.Time(slope[7]) / 8 * 3 / 2 / sched.Time(gpus-1)
 		asked, served := s.offerFor(f, "m", 1, every, 60*ms, 10_000*ms)
 		t.Logf("%d GPUs, one of which fails each batch: %d of %d served", gpus, served, asked)
@@ -65,7 +65,7 @@ func TestFailingGPUIsHeldBack(t *testing.T) {
 			t.Errorf("%d GPUs are held back, want 1", held)
 		}
 
-		sick.lose, sick.quick = nil, false // mended
+		sick.lose, sick.quick = nil, false // repaired
 		s.offerFor(f, "m", 1<<20, every, 60*ms, 21_000*ms)
 		if st := s.e.Stats(); st.GPUs[0].Held || !strings.Contains(log.String(), "serves again") {
 			t.Errorf("after its mending the GPU is still held back: %+v\n%s", st.GPUs[0], log.String())
@@ -73,8 +73,8 @@ func TestFailingGPUIsHeldBack(t *testing.T) {
 	}
 }
 
-// TestFailingGPUAloneInItsSubClusterIsHeldBack: where profiles tell two backends apart, each is a sub-cluster of its
-// own. The one that fails is compared with the other, since both serve the model.
+// TestFailingGPUAloneInItsSubClusterIsHeldBack: if profiles distinguish two backends, each is a separate sub-cluster.
+// The failing one is compared with the other, because both serve the model.
 func TestFailingGPUAloneInItsSubClusterIsHeldBack(t *testing.T) {
 	double := make([]time.Duration, len(slope))
 	for i := range slope {
@@ -86,17 +86,17 @@ func TestFailingGPUAloneInItsSubClusterIsHeldBack(t *testing.T) {
 		sick.lose, sick.reason, sick.untold, sick.quick = func() bool { return true }, model.ExecutionFailed, true, true
 		s.mustBackend(hello("well", 1, c.well, "m"))
 
-		// Half of what the sound one can serve in batches of eight.
+		// Half of the load that the healthy one can serve in batches of eight.
 		asked, served := s.offerFor(s.frontend(), "m", 1, sched.Time(c.well[7])/4, 120*ms, 5_000*ms)
 		t.Logf("ℓ(8) of the sick one %v, of the other %v: %d of %d served", c.sick[7], c.well[7], served, asked)
-		if asked-served > 4*2*4 { // two tries of each, four times, before it is held
+		if asked-served > 4*2*4 { // two tries of each request, four times, before it is held back
 			t.Errorf("ℓ(8) of the sick one %v, of the other %v: %d of %d served", c.sick[7], c.well[7], served, asked)
 		}
 	}
 }
 
-// TestFailingGPUIsOutlierAmongSlowOnes: on a busy host a batch may take longer than planned on every GPU that works.
-// That does not excuse the one whose batches fail.
+// TestFailingGPUIsOutlierAmongSlowOnes: on a busy host a batch may take longer than planned on every working GPU.
+// That does not excuse the GPU whose batches fail.
 func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
 	var r ranker
 	var sick, slow health
@@ -131,8 +131,8 @@ func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
 	}
 }
 
-// TestFailingGPUWithAModelOfItsOwnIsNotHeldBack: a GPU that alone serves some model stays in the rotation, whatever others
-// do with the models that they share: when it is mended that model is answered at once.
+// TestFailingGPUWithAModelOfItsOwnIsNotHeldBack: a GPU that alone serves some model stays in the rotation, whatever
+// others do with the shared models. When it is repaired, that model is answered at once.
 func TestFailingGPUWithAModelOfItsOwnIsNotHeldBack(t *testing.T) {
 	s := newStage(t, Options{})
 	sick := s.mustBackend(hello("sick", 1, slope, "m", "own"))
@@ -148,8 +148,8 @@ func TestFailingGPUWithAModelOfItsOwnIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// TestAbsenceIsNoExcuseForLaterBatches: time in which the scheduler was stopped is added to the watchdogs of the batches
-// that were under way then, not to those of batches sent later.
+// TestAbsenceIsNoExcuseForLaterBatches: the time during which the scheduler was stopped is added to the watchdogs of
+// the batches that were in flight then, but not of batches sent later.
 func TestAbsenceIsNoExcuseForLaterBatches(t *testing.T) {
 	s := newStage(t, Options{Prompt: 1}) // so that the batch leaves at once
 	b := s.mustBackend(hello("b", 1, slope, "m"))
@@ -169,8 +169,8 @@ func TestAbsenceIsNoExcuseForLaterBatches(t *testing.T) {
 	}
 }
 
-// TestSlowGPUIsHeldBack: a GPU that takes ten times what its profile says leaves the rotation; where all do, the
-// profile is wrong and none does. Batches that pass their deadlines behind a slow one and do not run change nothing.
+// TestSlowGPUIsHeldBack: a GPU that takes ten times its profile leaves the rotation. If all GPUs do, the profile is
+// wrong and none leaves. Batches that pass their deadlines behind a slow one and do not run change nothing.
 func TestSlowGPUIsHeldBack(t *testing.T) {
 	slow := make([]time.Duration, len(slope))
 	for i := range slow {
@@ -200,8 +200,8 @@ func TestSlowGPUIsHeldBack(t *testing.T) {
 	}
 }
 
-// TestOverrunIsASubClustersOwn: a backend that is slower than its profile takes no budget from models of another
-// sub-cluster.
+// TestOverrunIsASubClustersOwn shows that a backend that is slower than its profile takes no budget from models of
+// another sub-cluster.
 func TestOverrunIsASubClustersOwn(t *testing.T) {
 	s := newStage(t, Options{})
 	h := hello("healthy", 1, []time.Duration{40e6}, "a")
@@ -213,7 +213,7 @@ func TestOverrunIsASubClustersOwn(t *testing.T) {
 	f := s.frontend()
 	s.offerFor(f, "b", 1000, 60*ms, 50*ms, 36_000*ms)
 
-	asked, served := s.offerFor(f, "a", 1, 100*ms, 50*ms, 10_000*ms) // ℓ(1) is 40 of 50 ms, the GPU idle
+	asked, served := s.offerFor(f, "a", 1, 100*ms, 50*ms, 10_000*ms) // ℓ(1) is 40 of 50 ms, and the GPU is idle
 	if served != asked {
 		t.Errorf("%d of %d requests of the healthy sub-cluster were served", served, asked)
 	}

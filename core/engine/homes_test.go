@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// steadily asks for a model every interval for some time; it returns how many requests it made, whose ids follow last.
+// steadily requests a model every interval for some time. It returns the number of requests; their ids follow last.
 func (s *stage) steadily(f *front, model string, last uint64, every, span sched.Time) uint64 {
 	for end := s.clock.now + span; s.clock.now < end; {
 		last++
@@ -17,7 +17,7 @@ func (s *stage) steadily(f *front, model string, last uint64, every, span sched.
 	return last
 }
 
-// served counts the requests from first to last that ended with an output.
+// served returns how many of the requests from first to last ended with an output.
 func (s *stage) served(first, last uint64) (n int) {
 	for id := first; id <= last; id++ {
 		if len(s.ends[id]) == 1 && s.ends[id][0] == "output" {
@@ -27,8 +27,8 @@ func (s *stage) served(first, last uint64) (n int) {
 	return n
 }
 
-// TestMixedRepositoriesKeepTheirCapacity: backends are upgraded one by one to a repository with one model more, and get
-// another kind of GPU, while a load needs four fifths of them all. What every backend has is served by all.
+// TestMixedRepositoriesKeepTheirCapacity: backends are upgraded one by one to a repository with one more model, and
+// get another kind of GPU, while the load needs four fifths of all. Models that every backend has are served by all.
 func TestMixedRepositoriesKeepTheirCapacity(t *testing.T) {
 	s := newStage(t, Options{})
 	names := []string{"a", "b", "c", "d"}
@@ -41,7 +41,7 @@ func TestMixedRepositoriesKeepTheirCapacity(t *testing.T) {
 		slower[i] = slope[i] * 13 / 10
 	}
 
-	// Four GPUs with batches of 8 in 12 ms do 2,667 requests/s at most.
+	// Four GPUs with batches of 8 in 12 ms serve at most 2,667 requests/s.
 	f := s.frontend()
 	last := s.steadily(f, "cap", 0, ms/2, 2000*ms)
 	for i, name := range names {
@@ -63,8 +63,8 @@ func TestMixedRepositoriesKeepTheirCapacity(t *testing.T) {
 	}
 }
 
-// TestWhatWasLearnedSurvivesChanges: the rate that was measured of a model is what it was after GPUs of another kind and
-// of another repository join and leave, and after its only home is another one.
+// TestWhatWasLearnedSurvivesChanges shows that the measured rate of a model stays when GPUs of another kind and of
+// another repository join and leave, and when its only home changes.
 func TestWhatWasLearnedSurvivesChanges(t *testing.T) {
 	s := newStage(t, Options{})
 	first := s.mustBackend(hello("first", 1, slope, "m"))

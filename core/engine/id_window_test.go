@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestWindow: a window is a power of two, and all together are bounded.
+// TestWindow shows that a window is a power of two, and that all windows together are bounded.
 func TestWindow(t *testing.T) {
 	s := newStage(t, Options{})
 	open := func(window uint32) error {
@@ -32,8 +32,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestBatchForAnEarlierGPU: a batch whose GPU went while the grant was under way does not go to the GPU
-// that has the number now.
+// TestBatchForAnEarlierGPU shows that a batch does not go to the GPU that now has the number, if its own GPU left
+// while the grant was on its way.
 func TestBatchForAnEarlierGPU(t *testing.T) {
 	s := newStage(t, Options{})
 	old := s.mustBackend(hello("a", 1, slope, "m"))
@@ -56,8 +56,8 @@ func TestBatchForAnEarlierGPU(t *testing.T) {
 	}
 }
 
-// TestTagsAlike: two ids with one place and one mark are two requests all the same, whether the first
-// is still queued, was sent, or has ended.
+// TestTagsAlike shows that two ids with the same entry and tag are two requests, whether the first one is still
+// queued, was sent, or has ended.
 func TestTagsAlike(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("b", 1, slope, "m"))
@@ -88,8 +88,8 @@ func TestTagsAlike(t *testing.T) {
 	}
 }
 
-// TestManyModels: with more models than stay near, bursts are read ahead; unknown models, models without
-// a queue yet and those of other partitions do no harm.
+// TestManyModels shows that bursts over more models than fit the cache are prefetched. Unknown models, models without
+// a queue and models of other partitions do no harm.
 func TestManyModels(t *testing.T) {
 	s := newStage(t, Options{})
 	names := make([]string, 5001)
@@ -113,8 +113,8 @@ func TestManyModels(t *testing.T) {
 	}
 }
 
-// TestLostBatchesMemoryComesBack: of a batch whose backend is lost the memory is used again, but not while
-// a turn that took orders may still show it to a port.
+// TestLostBatchesMemoryComesBack shows that the memory of a lost backend's batch is reused, but not while a turn that
+// took orders may still pass it to a port.
 func TestLostBatchesMemoryComesBack(t *testing.T) {
 	s := newStage(t, Options{Partitions: 1})
 	hung := s.mustBackend(hello("hung", 1, slope, "m"))

@@ -6,8 +6,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestStandbyLearns: an engine that was told another's rates, margins and lateness plans as that one does, and
-// goes on to measure itself.
+// TestStandbyLearns shows that an engine that received another's rates, margins and lateness plans like that one, and
+// continues with its own measurements.
 func TestStandbyLearns(t *testing.T) {
 	leader := newStage(t, Options{Partitions: 2})
 	f := leader.frontend()

@@ -7,14 +7,14 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// spareStage is a stage with one backend of two GPUs and one of its models, which asks for nothing yet.
+// spareStage is a stage with one backend of two GPUs and one of its models, without requests.
 func spareStage(t *testing.T) (*stage, *emulated, *front) {
 	s := newStage(t, Options{Ctrl: 1, Data: 1})
 	b := s.mustBackend(hello("b", 2, slope, "m"))
 	return s, b, s.frontend()
 }
 
-// endAll ends the steps that were ordered since the last call, and returns how many there were.
+// endAll ends the steps ordered since the last call and returns their number.
 func (b *emulated) endAll() int {
 	steps := b.steps
 	b.steps = nil
@@ -29,7 +29,7 @@ func TestSpareWorkIsOrderedOneStepAtATime(t *testing.T) {
 	other := s.mustBackend(hello("c", 2, slope, "m"))
 	b.OfferSpare([]wire.SpareOffer{{Work: 3, Step: 2e6, Weight: 1}})
 
-	// Of four idle GPUs the two of the other backend do none of its steps.
+	// Of four idle GPUs, the two of the other backend run none of its steps.
 	if len(b.steps) != 1 || b.steps[0].Work != 3 || b.steps[0].Step != 2e6 || b.steps[0].Start < 0 || len(other.steps) != 0 {
 		t.Fatalf("steps %+v and %+v, want one of work 3 for the backend that offered it", b.steps, other.steps)
 	}
@@ -40,12 +40,12 @@ func TestSpareWorkIsOrderedOneStepAtATime(t *testing.T) {
 		}
 	}
 
-	// What ran when is told, for timelines: each step from when its order arrives until its backend said that it had ended.
+	// Timelines show when steps ran: each from the arrival of its order to the backend's report of its end.
 	if ran := s.e.Stats().Steps; len(ran) != 5 || ran[4].End != s.clock.now || ran[4].Start != s.clock.now-2*ms+2 || ran[4].Size != 0 {
 		t.Errorf("steps that ran %+v at %d, want 5 of 2 ms", ran, s.clock.now)
 	}
 
-	// Requests are answered in between, on time.
+	// Requests in between are answered in time.
 	for id := uint64(1); id <= 20; id++ {
 		f.ask(id, "m", 50*ms)
 		s.run(s.clock.now + ms)
@@ -56,7 +56,7 @@ func TestSpareWorkIsOrderedOneStepAtATime(t *testing.T) {
 		s.ended(id, "output")
 	}
 
-	// What was withdrawn gets nothing more once its step has ended.
+	// Withdrawn work gets nothing more after its step has ended.
 	b.endAll()
 	b.OfferSpare([]wire.SpareOffer{{Work: 3}})
 	b.endAll()
@@ -66,7 +66,8 @@ func TestSpareWorkIsOrderedOneStepAtATime(t *testing.T) {
 	}
 }
 
-// TestLearnerThatHangsIsSuspended: its GPU serves again, and its work gets no step until it is offered anew.
+// TestLearnerThatHangsIsSuspended shows that the GPU of a hanging learner serves again, and that its work gets no
+// step until it is offered again.
 func TestLearnerThatHangsIsSuspended(t *testing.T) {
 	s, b, f := spareStage(t)
 	b.OfferSpare([]wire.SpareOffer{{Work: 1, Name: "learn m", Step: 5e6, Weight: 1}})
@@ -92,7 +93,7 @@ func TestLearnerThatHangsIsSuspended(t *testing.T) {
 		t.Errorf("explained as %+v, %v; want it suspended", x.Spare, err)
 	}
 
-	// Its end is too late to mean anything. Work that is offered anew goes on.
+	// The report is too late to count. Work that is offered again continues.
 	b.EndSpare([]wire.SpareEnd{{Number: hung[0].Number}, {Number: hung[0].Number}, {Number: 1 << 63}})
 	if n := s.e.straySteps.Load(); n != 3 {
 		t.Errorf("%d ends counted as stray, want 3", n)
@@ -103,8 +104,8 @@ func TestLearnerThatHangsIsSuspended(t *testing.T) {
 	}
 }
 
-// TestSpareWorkFollowsGPUs: GPUs that change their sub-cluster go on with their backend's steps there, and what a backend
-// that leaves has offered is forgotten.
+// TestSpareWorkFollowsGPUs shows that GPUs that change their sub-cluster continue with their backend's steps there,
+// and that the offers of a backend that leaves are forgotten.
 func TestSpareWorkFollowsGPUs(t *testing.T) {
 	s, b, _ := spareStage(t)
 	b.OfferSpare([]wire.SpareOffer{{Work: 1, Step: 1e6, Weight: 1}})
@@ -135,7 +136,7 @@ func TestSpareWorkFollowsGPUs(t *testing.T) {
 	}
 }
 
-// TestSpareOffersThatMakeNoSense cost the backend nothing else.
+// TestSpareOffersThatMakeNoSense shows that invalid offers cost the backend nothing else.
 func TestSpareOffersThatMakeNoSense(t *testing.T) {
 	s, b, f := spareStage(t)
 	for _, o := range []wire.SpareOffer{{Work: 1, Step: -1, Weight: 1}, {Work: 1, Step: int64(sched.SpareStepMost) + 1, Weight: 1},

@@ -9,12 +9,13 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestARequestKeepsTheLedger follows requests through an engine: what reaches the backend is what the ledger says.
+// TestARequestKeepsTheLedger follows requests through an engine and compares the deadlines at the backend with the
+// ledger.
 func TestARequestKeepsTheLedger(t *testing.T) {
 	for _, c := range []struct{ budget, trip, overrun sched.Time }{
 		{50 * ms, ms / 2, 0},
 		{50 * ms, ms / 2, 3 * ms},
-		{30 * ms, 40 * ms, 40 * ms}, // both take no more than their share
+		{30 * ms, 40 * ms, 40 * ms}, // both reach the limit of their share
 	} {
 		t.Run(fmt.Sprintf("budget=%d overrun=%d", c.budget/ms, c.overrun/ms), func(t *testing.T) {
 			s := newStage(t, Options{Prompt: 1})
@@ -24,7 +25,7 @@ func TestARequestKeepsTheLedger(t *testing.T) {
 				s.e.parts[0].overrunIn(1).add(sched.Time(100+i)*ms, int64(c.overrun))
 			}
 
-			// The frontend tells less than its caller's deadline, the engine aims at less than it was told.
+			// The frontend tells less than its caller's deadline, and the engine aims at less than it was told.
 			told := c.budget - limits.ReturnMargin(limits.ReturnTime(c.trip), c.budget)
 			aim := told - limits.OverrunMargin(limits.Overrun(c.overrun, 0), told)
 			s.clock.now = 1000 * ms
@@ -47,9 +48,9 @@ func TestARequestKeepsTheLedger(t *testing.T) {
 	}
 }
 
-// TestAStumbleIsLearntOnce: a GPU stumbles once, and two batches were sent behind it before anyone knew. sched plans anew for
-// the GPU when it is told; so the two, late for the same reason, must not make three of 256 batches late, and bring
-// every deadline forward.
+// TestAStumbleIsLearntOnce: a GPU stumbles once, and two batches were sent behind it before the scheduler knew. sched
+// corrects its plan for the GPU with the report. The two batches are late for the same reason, so they must not make
+// three of 256 batches late and bring every deadline forward.
 func TestAStumbleIsLearntOnce(t *testing.T) {
 	s := newStage(t, Options{Prompt: 1})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
@@ -73,7 +74,7 @@ func TestAStumbleIsLearntOnce(t *testing.T) {
 		t.Fatalf("%d batches were sent into the stumble, want 3", n)
 	}
 
-	// The percentile is taken anew when the next thirty-two have been noted.
+	// The percentile is computed again after the next thirty-two samples.
 	o := s.e.parts[0].overrunIn(1)
 	for o.n < limits.OverrunLatest {
 		ask(1)
@@ -83,13 +84,14 @@ func TestAStumbleIsLearntOnce(t *testing.T) {
 	}
 }
 
-// TestSteadyLatenessIsLearntWhole: where every batch is late, the one behind it is twice as late before sched is told.
+// TestSteadyLatenessIsLearntWhole: if every batch is late, the batch behind it is twice as late before sched gets the
+// report.
 func TestSteadyLatenessIsLearntWhole(t *testing.T) {
 	var o overrun
 	const exec, own = sched.Duration(20 * ms), 2 * ms
 	freed := sched.Time(0)
 
-	// Batches are sent in pairs, the second planned to start where the first was planned to end.
+	// Batches are sent in pairs. The second is planned to start at the planned end of the first.
 	for i := range sched.Time(2 * limits.OverrunLatest) {
 		start := i * 100 * ms
 		for k := range sched.Time(2) {

@@ -7,14 +7,15 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// TestLoopLearnsHowLateSleepsEnd: it follows the rare ones up and down, and not to what no timer does.
+// TestLoopLearnsHowLateSleepsEnd shows that the estimate follows the rare late sleeps up and down, but not delays
+// that no timer causes.
 func TestLoopLearnsHowLateSleepsEnd(t *testing.T) {
 	const us = sched.Duration(1000)
 	l := &Loop{}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {
 		usual, rare sched.Duration
-		share       float64 // of the rare ones
+		share       float64 // of the rare late sleeps
 		least, most sched.Duration
 	}{
 		{20 * us, 250 * us, 0.03, 200 * us, 300 * us},

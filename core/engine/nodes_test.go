@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBackendsAreNodes: each hears of all that have a data address, of itself too, and of those that leave. A number that was
-// given up is not the next backend's.
+// TestBackendsAreNodes shows that each backend hears of all backends that have a data address, itself included, and
+// of those that leave. The next backend does not get a number that was given up.
 func TestBackendsAreNodes(t *testing.T) {
 	s := newStage(t, Options{})
 	join := func(name, addr string) *emulated {

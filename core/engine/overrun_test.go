@@ -37,8 +37,8 @@ func TestOverrunBringsDeadlinesForward(t *testing.T) {
 	}
 }
 
-// TestCancelAfterOverruns: a request is found in its queue although its deadline was brought forward,
-// and by another amount than would be now.
+// TestCancelAfterOverruns shows that a request is found in its queue although its deadline was brought forward, by
+// another amount than the present one.
 func TestCancelAfterOverruns(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("b", 1, slope, "m"))
@@ -58,12 +58,13 @@ func TestCancelAfterOverruns(t *testing.T) {
 	s.ended(1, "canceled")
 }
 
-// TestWhatDoesNotRunIsLearned: a backend that measured more than its kind is planned with does not run what it cannot end in time. Its GPU is
-// free at once and would get the next batch, and in the end the whole load. Its refusals bring deadlines forward; where that would be too much, it is held back.
+// TestWhatDoesNotRunIsLearned: a backend that measured more than its kind's planned profile does not run batches that
+// it cannot end in time. Its GPU is free at once and would get the next batch, and in the end the whole load. Its
+// refusals bring deadlines forward; if that would be too much, it is held back.
 func TestWhatDoesNotRunIsLearned(t *testing.T) {
 	for _, every := range []sched.Time{ms, 3 * ms, 100 * ms} {
 		for _, c := range []struct {
-			percent int // of what the others take
+			percent int // of the others' times
 			held    int
 		}{{percent: 100}, {percent: 180}, {percent: 400, held: 1}} {
 			s := newStage(t, Options{})
@@ -86,15 +87,15 @@ func TestWhatDoesNotRunIsLearned(t *testing.T) {
 	}
 }
 
-// startUnlike starts three backends of one kind, the first of which measured so many percent of the others' time.
+// startUnlike starts three backends of one kind. The first one measured percent of the others' times.
 func startUnlike(s *stage, percent int) {
 	startMeasured(s, float64(percent)/100)
 	startMeasured(s, 1)
 	startMeasured(s, 1)
 }
 
-// startMeasured starts a backend of a kind that is planned with slope. It measured so many times that, and runs nothing that it cannot
-// end in time.
+// startMeasured starts a backend of a kind that is planned with slope. It measured by times that, and runs no batch
+// that it cannot end in time.
 func startMeasured(s *stage, by float64) *emulated {
 	h := hello("b", 1, scaled(by), "m")
 	h.Details = []wire.GPUDetail{{Kind: "k"}}
@@ -103,8 +104,9 @@ func startMeasured(s *stage, by float64) *emulated {
 	return b
 }
 
-// TestATrialThatDidNotRunShowsNothing: two of four GPUs take twice as long as they measured, and are held back. Requests that come one by one
-// must not all become their trials, of which their backends run none, since they measured more than is planned.
+// TestATrialThatDidNotRunShowsNothing: two of four GPUs take twice their measured times, and are held back. Requests
+// that come one by one must not all become their trials. Their backends would run none of these trials, because they
+// measured more than is planned.
 func TestATrialThatDidNotRunShowsNothing(t *testing.T) {
 	s := newStage(t, Options{})
 	for k := range 4 {

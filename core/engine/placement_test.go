@@ -9,9 +9,9 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestAModelIsServedByTheGPUsThatHaveIt loads a model on a backend's GPUs one after another, and unloads it: requests
-// are refused before and after, and served in between by the GPU that has it. The session and its other model never
-// notice.
+// TestAModelIsServedByTheGPUsThatHaveIt loads a model on a backend's GPUs one after another, and unloads it. Requests
+// are refused before and after, and served in between by the GPU that has the model. The session and its other model
+// are not affected.
 func TestAModelIsServedByTheGPUsThatHaveIt(t *testing.T) {
 	s := newStage(t, Options{})
 	h := hello("b", 2, slope, "m", "later")
@@ -71,8 +71,8 @@ func TestAModelIsServedByTheGPUsThatHaveIt(t *testing.T) {
 	ready(true)
 }
 
-// TestGPUsChangeTheirSubClusterUnderLoad: while a second model comes and goes on one GPU after the other, every request
-// for the first one is served, and no GPU gets more batches than it may hold.
+// TestGPUsChangeTheirSubClusterUnderLoad: while a second model comes and goes on one GPU after the other, every
+// request for the first one is served, and no GPU gets more batches than it may hold.
 func TestGPUsChangeTheirSubClusterUnderLoad(t *testing.T) {
 	s := newStage(t, Options{Partitions: 2})
 	h := hello("b", 3, slope, "m", "later")
@@ -99,7 +99,7 @@ func TestGPUsChangeTheirSubClusterUnderLoad(t *testing.T) {
 	}
 }
 
-// TestPlacementsThatMakeNoSense are refused without harm.
+// TestPlacementsThatMakeNoSense shows that invalid placements are refused without harm.
 func TestPlacementsThatMakeNoSense(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 1, slope, "m"))

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// successor is another scheduler to which the same backends introduce themselves with what they have by now.
+// successor returns another scheduler, to which the same backends introduce themselves with their present models.
 func successor(t *testing.T, all []*loader) (*stage, []*loader) {
 	s := newStage(t, Options{Partitions: 2})
 	var again []*loader
@@ -27,8 +27,8 @@ func successor(t *testing.T, all []*loader) (*stage, []*loader) {
 	return s, again
 }
 
-// TestAPlanOutlivesItsScheduler: whoever takes over in the middle of a plan goes on with it, or puts back what was there, and
-// its number is known.
+// TestAPlanOutlivesItsScheduler: a successor in the middle of a plan continues it, or puts back the previous
+// placement, and knows its number.
 func TestAPlanOutlivesItsScheduler(t *testing.T) {
 	moved := "a/0[n:1 offered]50; a/1[n:1 offered]50; b/0[k:1 offered m:1 offered]90; b/1[k:1 offered m:1 offered]90"
 	for loads := range 3 {
@@ -70,7 +70,7 @@ func TestAPlanOutlivesItsScheduler(t *testing.T) {
 				t.Errorf("the number of the scheduler before: %v", err)
 			}
 
-			// What the scheduler before found can be put back by its successor, too.
+			// The successor can also put back the placement that the previous scheduler found.
 			if !back {
 				if _, err := s.e.RollBackPlan(); err != nil {
 					t.Fatal(err)
@@ -84,8 +84,8 @@ func TestAPlanOutlivesItsScheduler(t *testing.T) {
 	}
 }
 
-// TestAStandbyAppliesNothing: it knows the plan, does not touch it, refuses others, and lets go of its own when another
-// scheduler leads. A plan whose GPUs do not come back is gone on with without them.
+// TestAStandbyAppliesNothing: a standby knows the plan, does not apply it, refuses others, and gives up its own plan
+// when another scheduler leads. A plan whose GPUs do not return continues without them.
 func TestAStandbyAppliesNothing(t *testing.T) {
 	first, all := two(t)
 	if _, err := first.e.ApplyPlan(Plan{Number: 7, Models: moveM}); err != nil {
@@ -127,8 +127,8 @@ func TestAStandbyAppliesNothing(t *testing.T) {
 	}
 }
 
-// TestNumbersGoOnAfterALoneScheduler: a scheduler that was started again and has no standby learns from a backend which plan
-// was the latest. Its own come after that, and a record of it that a standby brings is still gone on with.
+// TestNumbersGoOnAfterALoneScheduler: a restarted scheduler without a standby learns from a backend which plan was
+// the latest. Its own plans get later numbers, and it still continues a record of the old plan that a standby brings.
 func TestNumbersGoOnAfterALoneScheduler(t *testing.T) {
 	s, all := two(t)
 	if !all[0].b.Report([]wire.PlacementReport{{Number: wire.NumberOrder(41, 0), State: wire.Loaded}}) {
@@ -146,7 +146,7 @@ func TestNumbersGoOnAfterALoneScheduler(t *testing.T) {
 		t.Errorf("the record of plan 41 is not taken: %v", err)
 	}
 
-	// What a plan orders tells its number.
+	// Placements that a plan orders carry its number.
 	s, all = two(t)
 	if _, err := s.e.ApplyPlan(Plan{Number: 7, Models: moveM}); err != nil {
 		t.Fatal(err)

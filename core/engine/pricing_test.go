@@ -17,7 +17,8 @@ import (
 	"downbeat.dev/internal/logtest"
 )
 
-// accuracyOf is the mean accuracy of the answers to requests from first to last, and how many of them got none.
+// accuracyOf returns the mean accuracy of the answers to requests from first to last, and the number of requests
+// without an answer.
 func (s *stage) accuracyOf(f *front, b *emulated, first, last uint64) (mean float64, lost int) {
 	accuracy := map[uint32]float64{}
 	for _, m := range f.models {
@@ -33,8 +34,8 @@ func (s *stage) accuracyOf(f *front, b *emulated, first, last uint64) (mean floa
 	return mean / float64(max(1, last+1-first-uint64(lost))), lost
 }
 
-// TestAccuracyFallsBeforeRequestsAreDropped: a load of up to four times what the best variant does lowers accuracy step
-// by step and drops nothing, and accuracy is back when the load is gone.
+// TestAccuracyFallsBeforeRequestsAreDropped shows that a load of up to four times the best variant's lowers accuracy
+// step by step and drops nothing, and that accuracy returns when the load is gone.
 func TestAccuracyFallsBeforeRequestsAreDropped(t *testing.T) {
 	s := newStage(t, Options{})
 	b := s.mustBackend(familyHello("b", 1))
@@ -63,8 +64,8 @@ func TestAccuracyFallsBeforeRequestsAreDropped(t *testing.T) {
 	}
 }
 
-// TestPricesFollowDemand: of two kinds of GPUs each has a price, the faster one the higher; models without a choice take
-// their part of the time first; and what all have left costs next to nothing.
+// TestPricesFollowDemand shows that each of two kinds of GPUs has a price, higher for the faster one; that models
+// without a choice take their part of the time first; and that time which is left over costs next to nothing.
 func TestPricesFollowDemand(t *testing.T) {
 	s := newStage(t, Options{Partitions: 2})
 	fast := familyHello("fast", 1)
@@ -104,8 +105,8 @@ func TestPricesFollowDemand(t *testing.T) {
 	}
 }
 
-// TestNobodyPaysForPricesWithoutAChoice: without a service that has one nothing is renewed, and that is so again when the
-// last one is gone.
+// TestNobodyPaysForPricesWithoutAChoice shows that nothing is renewed before there is a service with a choice, and
+// after the last one has gone.
 func TestNobodyPaysForPricesWithoutAChoice(t *testing.T) {
 	s := newStage(t, Options{Partitions: 2})
 	s.mustBackend(hello("plain", 1, slope, "a", "b"))
@@ -169,8 +170,8 @@ func BenchmarkRenewPrices(b *testing.B) {
 	}
 }
 
-// TestSubClustersBeyondTheMarket: of more sub-clusters than a market takes those with most GPUs have a price, which is
-// said once.
+// TestSubClustersBeyondTheMarket shows that, of more sub-clusters than a market takes, those with the most GPUs have
+// a price, and that this is logged once.
 func TestSubClustersBeyondTheMarket(t *testing.T) {
 	var log logtest.Buffer
 	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -200,14 +201,15 @@ func TestSubClustersBeyondTheMarket(t *testing.T) {
 	}
 }
 
-// TestLearnersBuyTimeWhileTheyHaveSteps: a share of the GPUs is kept from variants as long as a backend offers spare work.
+// TestLearnersBuyTimeWhileTheyHaveSteps shows that a share of the GPUs is kept from variants as long as a backend
+// offers spare work.
 func TestLearnersBuyTimeWhileTheyHaveSteps(t *testing.T) {
 	s := newStage(t, Options{LearnShare: 0.2})
 	b := s.mustBackend(familyHello("b", 1))
 	f := s.frontend()
 	last := uint64(0)
 	learning := func() float64 {
-		// A step that does not end is suspended, and buys nothing any more.
+		// Work with a step that does not end is suspended, and buys nothing more.
 		for range 60 {
 			last = s.steadily(f, "v", last, 5*ms, 5*ms)
 			b.endAll()

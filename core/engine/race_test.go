@@ -12,10 +12,10 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// live is a frontend on real time that counts how its requests end.
+// live is a frontend in real time that counts how its requests end.
 type live struct {
 	ended  [1 << 17]atomic.Int32
-	guest  [1 << 17]atomic.Bool // answered by a backend that may have died before it said so
+	guest  [1 << 17]atomic.Bool // answered by a backend that may have died before it reported the batch
 	models atomic.Int32
 }
 
@@ -40,7 +40,7 @@ func (l *live) missing(last uint64) (n int) {
 	return n
 }
 
-// prompt is a backend that answers and reports each batch at once, from a goroutine of its own.
+// prompt is a backend that answers and reports each batch at once, from its own goroutine.
 type prompt struct {
 	l    *live
 	in   chan wire.Done
@@ -102,9 +102,9 @@ func (p *prompt) open(t *testing.T, e *Engine, name string, models []string) (b 
 	}
 }
 
-// TestRealLoops runs everything at once on real time: loops, many callers, backends that come and
-// go, some silent, cancellations, snapshots. Every request ends, and once, unless a backend answered
-// it and was gone before it reported the batch.
+// TestRealLoops runs everything at once in real time: loops, many callers, backends that come and go, some of them
+// silent, cancellations, snapshots. Every request ends exactly once, unless a backend answered it and was gone before
+// it reported the batch.
 func TestRealLoops(t *testing.T) {
 	e, err := New(Options{Cores: 2, Partitions: 3})
 	if err != nil {
@@ -168,7 +168,7 @@ func TestRealLoops(t *testing.T) {
 	}
 }
 
-// TestCloseWhileBusy: Close returns, and sessions say no afterwards.
+// TestCloseWhileBusy shows that Close returns, and that sessions refuse calls afterwards.
 func TestCloseWhileBusy(t *testing.T) {
 	e, err := New(Options{})
 	if err != nil {
@@ -202,8 +202,7 @@ func TestCloseWhileBusy(t *testing.T) {
 	stop()
 }
 
-// TestLoopsSleep: an engine with nothing to do uses next to no CPU: its loops look twenty times a
-// second.
+// TestLoopsSleep shows that an engine with nothing to do uses next to no CPU: its loops wake twenty times a second.
 func TestLoopsSleep(t *testing.T) {
 	e, err := New(Options{Cores: 2})
 	if err != nil {

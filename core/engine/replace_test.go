@@ -11,14 +11,14 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// quiet is a frontend that needs no answers: outputs are counted by the engine, when a batch is done.
+// quiet is a frontend that needs no answers: the engine counts outputs when a batch is done.
 type quiet struct{}
 
 func (quiet) Models([]model.Info)        {}
 func (quiet) Outcomes(m []wire.Outcome)  {}
 func (quiet) Answers([]wire.ModelAnswer) {}
 
-// instant is a backend that reports each batch at once, from a goroutine of its own.
+// instant is a backend that reports each batch at once, from its own goroutine.
 type instant struct{ in chan wire.Done }
 
 func (p *instant) Place([]wire.Placement)      {}
@@ -37,7 +37,7 @@ func (p *instant) Execute(m []Order) {
 	}
 }
 
-// openInstant opens a session of an instant backend; what it returns closes it.
+// openInstant opens a session of an instant backend; the returned function closes it.
 func openInstant(t *testing.T, e *Engine, name string, profile []time.Duration, models []string) (leave func()) {
 	p := &instant{in: make(chan wire.Done, 1<<12)}
 	b, err := e.OpenBackend(hello(name, 2, profile, models...), p)
@@ -60,8 +60,8 @@ func openInstant(t *testing.T, e *Engine, name string, profile []time.Duration, 
 	return func() { b.Close(); close(gone); reporting.Wait() }
 }
 
-// loadModels keeps callers busy with bursts for all models in turn. The first function that it returns waits until they
-// have offered so many requests more, the second one ends them.
+// loadModels keeps callers busy with bursts for all models in turn. The first returned function waits until they have
+// offered that many more requests, the second one ends them.
 func loadModels(t *testing.T, e *Engine, callers, models int) (awaitOffered func(uint64), end func()) {
 	var halt atomic.Bool
 	var offered atomic.Uint64
@@ -96,10 +96,10 @@ func loadModels(t *testing.T, e *Engine, callers, models int) (awaitOffered func
 	return awaitOffered, func() { halt.Store(true); busy.Wait() }
 }
 
-// TestEveryModelIsServedAfterChanges: under load models change their profiles, or lose their only backend and get it
-// back, sixty times, each after as many requests as a million a second make in 20 ms. Candidates of many goroutines
-// overtake each other meanwhile. Afterwards each model must be served; what counts is outputs, since a request that is
-// dropped has ended, too.
+// TestEveryModelIsServedAfterChanges: under load, models change their profiles, or lose their only backend and get it
+// back, sixty times, each time after as many requests as a million a second make in 20 ms. Meanwhile the candidates
+// of many goroutines overtake each other. Afterwards each model must be served. The test counts outputs, because a
+// dropped request has also ended.
 func TestEveryModelIsServedAfterChanges(t *testing.T) {
 	const count, changes, asked = 40, 60, 10
 	const between = 20_000
@@ -120,7 +120,7 @@ func TestEveryModelIsServedAfterChanges(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
-			e, err := New(Options{Prompt: 1}) // an idle GPU is used at once: no output hangs on a timer of a busy host
+			e, err := New(Options{Prompt: 1}) // an idle GPU is used at once, so no output depends on a timer of a busy host
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,8 +139,8 @@ func TestEveryModelIsServedAfterChanges(t *testing.T) {
 	}
 }
 
-// expectServed asks each model for so many outputs, one at a time on idle GPUs and with time enough for a host that
-// does other things, too.
+// expectServed requests each outputs of every model, one at a time on idle GPUs, with enough time for a host that
+// also does other things.
 func expectServed(t *testing.T, e *Engine, models, each int) {
 	t.Helper()
 	f, err := e.OpenFrontend(wire.FrontendHello{}, quiet{})
@@ -153,7 +153,8 @@ func expectServed(t *testing.T, e *Engine, models, each int) {
 	before := e.Stats()
 	served := func(m int) uint64 { return e.Stats().Models[m].Served - before.Models[m].Served }
 
-	// A round ends when the model that is served last has its output: an idle engine may yet be about to count one.
+	// A round ends when the model that is served last has its output, because even an idle engine may not have
+	// counted one yet.
 	for k := range each {
 		for m := range models {
 			f.Submit([]wire.Submit{{ID: uint64(k*models + m + 1), Model: uint32(m), Budget: 60e9}})
@@ -169,7 +170,7 @@ func expectServed(t *testing.T, e *Engine, models, each int) {
 	}
 }
 
-// awaitIdle waits until nothing is queued and every batch is done, or a minute.
+// awaitIdle waits until nothing is queued and every batch is done, or for a minute.
 func awaitIdle(e *Engine) {
 	idle := func() bool {
 		s := e.Stats()

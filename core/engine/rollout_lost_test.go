@@ -7,7 +7,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// fenced is a stage of two backends on which a plan that moves m to b has passed its fences and asked b for the first load.
+// fenced is a stage of two backends on which a plan that moves m to b has passed its fences and ordered the first
+// load from b.
 func fenced(t *testing.T) (*stage, []*loader) {
 	t.Helper()
 	s, all := two(t)
@@ -24,8 +25,9 @@ func fenced(t *testing.T) (*stage, []*loader) {
 	return s, all
 }
 
-// TestALoadIsOrderedAgainAfterAReconnect: the session of a backend ends while it loads, and it is back before anybody looks.
-// The load is ordered again at once, and the plan ends as it would have, without waiting for a report that never comes.
+// TestALoadIsOrderedAgainAfterAReconnect: the session of a backend ends during a load, and the backend is back before
+// the plan is checked. The load is ordered again at once, and the plan ends as it would have, without waiting for a
+// report that never comes.
 func TestALoadIsOrderedAgainAfterAReconnect(t *testing.T) {
 	s, all := fenced(t)
 	h := all[1].b.said
@@ -43,8 +45,9 @@ func TestALoadIsOrderedAgainAfterAReconnect(t *testing.T) {
 	}
 }
 
-// TestAPlanWaitsForABackendThatIsAway: the link of a backend breaks while it loads, and it is back two seconds later. Meanwhile no step is taken,
-// since what is withdrawn elsewhere would find no place; then the plan ends as it would have.
+// TestAPlanWaitsForABackendThatIsAway: the link of a backend breaks during a load, and the backend is back two
+// seconds later. Meanwhile no step is taken, because a model withdrawn elsewhere would have no GPU. Then the plan
+// ends as it would have.
 func TestAPlanWaitsForABackendThatIsAway(t *testing.T) {
 	s, all := fenced(t)
 	h := all[1].b.said
@@ -63,8 +66,8 @@ func TestAPlanWaitsForABackendThatIsAway(t *testing.T) {
 	}
 }
 
-// TestAPlanKnowsABackendThatIsBackTooSoon: a backend's new session opens before the end of its old one is noticed, so that there are two of
-// its name for a while. When the old one has gone the plan goes on with its GPUs.
+// TestAPlanKnowsABackendThatIsBackTooSoon: a backend's new session opens before the end of its old one is noticed, so
+// for a while there are two sessions of its name. When the old one has gone, the plan continues with its GPUs.
 func TestAPlanKnowsABackendThatIsBackTooSoon(t *testing.T) {
 	s, all := fenced(t)
 	old := all[1].b
@@ -77,8 +80,8 @@ func TestAPlanKnowsABackendThatIsBackTooSoon(t *testing.T) {
 	}
 }
 
-// TestAPlanGoesOnWithoutABackendThatForgot: a backend is back after a reconnect without the model that it was loading. Its
-// GPUs are lost to the plan, which ends with the model where it was.
+// TestAPlanGoesOnWithoutABackendThatForgot: a backend returns after a reconnect without the model that it was
+// loading. Its GPUs are lost to the plan, which ends with the model where it was.
 func TestAPlanGoesOnWithoutABackendThatForgot(t *testing.T) {
 	s, all := fenced(t)
 	h := all[1].b.said
@@ -95,8 +98,8 @@ func TestAPlanGoesOnWithoutABackendThatForgot(t *testing.T) {
 	}
 }
 
-// TestAnOfferOfWhatIsForgottenIsNotDueAgain: a step that finds no model on its GPU's backend must not stay due, since all
-// that is due at once is looked at again and again.
+// TestAnOfferOfWhatIsForgottenIsNotDueAgain: a step whose model is not on its GPU's backend must not stay due,
+// because the engine repeats all due steps at once.
 func TestAnOfferOfWhatIsForgottenIsNotDueAgain(t *testing.T) {
 	s, all := fenced(t)
 	r, gpu := &s.e.reg.rollout, int32(2)

@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// loader carries out the placements that a backend is asked for, one after another, as a backend does.
+// loader performs the placements that a backend is ordered, one after another, as a backend does.
 type loader struct {
 	b      *emulated
 	loaded map[wire.Placement]bool // by GPU and model
@@ -29,7 +29,7 @@ func newLoader(b *emulated) *loader {
 	return l
 }
 
-// work carries out one placement, and says whether there was one.
+// work performs one placement, and reports whether there was one.
 func (l *loader) work(t *testing.T) bool {
 	t.Helper()
 	if l.served == len(l.b.asked) {
@@ -57,7 +57,7 @@ func (l *loader) work(t *testing.T) bool {
 	return true
 }
 
-// two is a stage with two backends of two GPUs each: a has the models m and n, b has k and can load all.
+// two is a stage with two backends of two GPUs each. a has the models m and n; b has k and can load all.
 func two(t *testing.T) (*stage, []*loader) {
 	s := newStage(t, Options{Partitions: 2})
 	var all []*loader
@@ -75,7 +75,7 @@ func two(t *testing.T) (*stage, []*loader) {
 	return s, all
 }
 
-// drive lets time pass under load until a plan has ended. Every request is answered with an output.
+// drive lets time pass under load until a plan has ended. Every request gets an output.
 func drive(t *testing.T, s *stage, f *front, all []*loader) {
 	t.Helper()
 	id := uint64(1)
@@ -102,7 +102,7 @@ func drive(t *testing.T, s *stage, f *front, all []*loader) {
 	clear(s.ends)
 }
 
-// residentsOf tells what a GPU has, as an operator is told.
+// residentsOf describes the models of a GPU, as an operator sees them.
 func residentsOf(t *testing.T, e *Engine) string {
 	t.Helper()
 	st, err := e.PlanStatus()
@@ -122,8 +122,8 @@ func residentsOf(t *testing.T, e *Engine) string {
 
 var moveM = []PlannedModel{{Model: "m", Version: "1", GPUs: []string{"b/0", "b/1"}}}
 
-// TestAPlanMovesAModelUnderLoad moves a model between two sub-clusters while all are asked for, and back: every request is
-// answered, and the GPUs of a sub-cluster stay one.
+// TestAPlanMovesAModelUnderLoad moves a model between two sub-clusters under load, and back. Every request is
+// answered, and the GPUs of a sub-cluster stay together.
 func TestAPlanMovesAModelUnderLoad(t *testing.T) {
 	s, all := two(t)
 	f := s.frontend()
@@ -149,7 +149,8 @@ func TestAPlanMovesAModelUnderLoad(t *testing.T) {
 	}
 }
 
-// TestAPlanGoesOnWithoutALoadThatFails leaves the model out on the GPU that cannot load it; where no GPU can, it stays.
+// TestAPlanGoesOnWithoutALoadThatFails leaves the model out on the GPU that cannot load it. If no GPU can, the model
+// stays where it is.
 func TestAPlanGoesOnWithoutALoadThatFails(t *testing.T) {
 	for fails, want := range map[string]string{
 		"0":  "a/0[n:1 offered]50; a/1[n:1 offered]50; b/0[k:1 offered]50; b/1[k:1 offered m:1 offered]90",
@@ -169,7 +170,8 @@ func TestAPlanGoesOnWithoutALoadThatFails(t *testing.T) {
 	}
 }
 
-// TestAPlanSurvivesABackendThatLeaves ends without the GPUs that left, with every model served that a GPU still has.
+// TestAPlanSurvivesABackendThatLeaves ends without the GPUs that left, and serves every model that some GPU still
+// has.
 func TestAPlanSurvivesABackendThatLeaves(t *testing.T) {
 	s, all := two(t)
 	if _, err := s.e.ApplyPlan(Plan{Number: 1, Models: moveM}); err != nil {
@@ -180,7 +182,7 @@ func TestAPlanSurvivesABackendThatLeaves(t *testing.T) {
 	}
 	s.run(s.clock.now + 500*ms)
 	all[1].b.Close()
-	s.run(s.clock.now + 4000*ms) // it might come back until then
+	s.run(s.clock.now + 4000*ms) // until then it might return
 	st, err := s.e.PlanStatus()
 	if err != nil || st.State != PlanApplied || len(st.LeftOut) != 4 {
 		t.Errorf("%+v, %v", st, err)
@@ -190,8 +192,8 @@ func TestAPlanSurvivesABackendThatLeaves(t *testing.T) {
 	}
 }
 
-// TestAPlanIsFencedAgainstOrdersBefore: a load that a scheduler before this one asked for has ended before the first of
-// the plan begins.
+// TestAPlanIsFencedAgainstOrdersBefore shows that a load ordered by a previous scheduler ends before the first load
+// of the plan begins.
 func TestAPlanIsFencedAgainstOrdersBefore(t *testing.T) {
 	s, all := two(t)
 	if _, err := s.e.ApplyPlan(Plan{Number: 1, Models: moveM}); err != nil {
@@ -213,8 +215,8 @@ func TestAPlanIsFencedAgainstOrdersBefore(t *testing.T) {
 	}
 }
 
-// TestLoadsOfDifferentBackendsGoSideBySide: two backends are asked for a load each at one time, and neither for a second
-// one before it has reported the first.
+// TestLoadsOfDifferentBackendsGoSideBySide shows that two backends get one load each at the same time, and neither
+// gets a second one before it has reported the first.
 func TestLoadsOfDifferentBackendsGoSideBySide(t *testing.T) {
 	s, all := two(t)
 	swap := append(slices.Clone(moveM), PlannedModel{Model: "k", Version: "1", GPUs: []string{"a/0", "a/1", "b/0", "b/1"}})
@@ -247,7 +249,8 @@ func TestLoadsOfDifferentBackendsGoSideBySide(t *testing.T) {
 	}
 }
 
-// TestASubClusterLoadsOnOneGPUAtATime: the GPUs of two backends are one sub-cluster, too small for two loads at one time.
+// TestASubClusterLoadsOnOneGPUAtATime: the GPUs of two backends are one sub-cluster, which is too small for two loads
+// at the same time.
 func TestASubClusterLoadsOnOneGPUAtATime(t *testing.T) {
 	s := newStage(t, Options{})
 	var all []*loader
@@ -305,7 +308,8 @@ func TestPlansThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAProposedPlanIsApplied: what is proposed for three models on one backend and an empty one uses both.
+// TestAProposedPlanIsApplied shows that the plan proposed for three models on one backend and an empty one uses both
+// backends.
 func TestAProposedPlanIsApplied(t *testing.T) {
 	s := newStage(t, Options{})
 	var all []*loader
@@ -342,7 +346,7 @@ func TestAProposedPlanIsApplied(t *testing.T) {
 	}
 }
 
-// hasAssignment: the GPUs of each sub-cluster of a proposal offer its models and no others.
+// hasAssignment checks that the GPUs of each sub-cluster of a proposal offer its models and no others.
 func hasAssignment(t *testing.T, e *Engine, parts []PlannedPart) {
 	t.Helper()
 	now, err := e.PlanStatus()
@@ -372,7 +376,7 @@ func hasAssignment(t *testing.T, e *Engine, parts []PlannedPart) {
 	}
 }
 
-// TestAModelThatIsWithheldIsNotServed: nobody is told of a model before the plan offers it.
+// TestAModelThatIsWithheldIsNotServed shows that frontends do not hear of a model before the plan offers it.
 func TestAModelThatIsWithheldIsNotServed(t *testing.T) {
 	s, all := two(t)
 	f := s.frontend()

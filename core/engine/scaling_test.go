@@ -8,15 +8,16 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// TestSizesAreAdvisedByTheScaler: what the engine tells of a sub-cluster is what a Scaler says that sees the same load: more than
-// there is while more is asked for, kept for half a minute after, and then what is needed.
+// TestSizesAreAdvisedByTheScaler shows that the engine's advice for a sub-cluster equals that of a Scaler that sees
+// the same load: more GPUs than there are while the demand exceeds them, kept for half a minute, and then the GPUs
+// needed.
 func TestSizesAreAdvisedByTheScaler(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("a", 2, slope, "m"))
 	f := s.frontend()
 	beside := plan.NewScaler()
 
-	// Two GPUs with batches of 8 in 12 ms do 1,333 requests/s: for ten seconds the load asks for twice that.
+	// Two GPUs with batches of 8 in 12 ms serve 1,333 requests/s. For ten seconds the load is twice that.
 	wanted := make([]int, 80)
 	var last, ended, bad uint64
 	for second := range wanted {
@@ -35,7 +36,7 @@ func TestSizesAreAdvisedByTheScaler(t *testing.T) {
 		endedNow := c.sent + badNow
 		want, err := beside.Observe(time.Duration(s.clock.now), plan.Load{Demand: x.Load[0].Demand, Requests: int(endedNow - ended), Bad: int(badNow - bad), GPUs: 2, Ordered: 2})
 
-		// Without requests demand falls while nobody looks, so that two who look at two moments see two demands.
+		// Without requests the demand falls continuously, so two readings at different times differ.
 		if err != nil || second < 20 && x.Load[0].Advice != want {
 			t.Errorf("second %d: %+v advised, a Scaler says %+v (%v)", second, x.Load[0].Advice, want, err)
 		}
@@ -50,8 +51,8 @@ func TestSizesAreAdvisedByTheScaler(t *testing.T) {
 	}
 }
 
-// TestBadRequestsAskForGPUs: where requests go bad although demand is low, a profile may be wrong and more GPUs are advised; those
-// who allow less time than a batch takes do not have them doubled again and again.
+// TestBadRequestsAskForGPUs: if requests go bad at low demand, a profile may be wrong, and more GPUs are advised.
+// Callers who allow less time than a batch takes do not have them doubled again and again.
 func TestBadRequestsAskForGPUs(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("a", 2, slope, "m"))
@@ -72,8 +73,8 @@ func TestBadRequestsAskForGPUs(t *testing.T) {
 	}
 }
 
-// TestPartsOfAPoolAreToldAsItsParts: backends of one name that serve different models form two sub-clusters, each with a size of its own. Whoever
-// owns the machines finds both by the name.
+// TestPartsOfAPoolAreToldAsItsParts: backends of one name that serve different models form two sub-clusters, each
+// with its own advice. The owner of the machines finds both by the name.
 func TestPartsOfAPoolAreToldAsItsParts(t *testing.T) {
 	s := newStage(t, Options{})
 	for k, m := range []string{"m", "other"} {

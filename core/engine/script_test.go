@@ -46,11 +46,11 @@ type scripted struct {
 	t       *testing.T
 	backs   map[string]*emulated
 	loaders map[string]*loader
-	last    uint64 // request of load
+	last    uint64 // the latest request of load
 	fronts  map[string]*front
-	batches map[string]int // by backend: told
+	batches map[string]int // by backend: batches already printed
 	cut     map[string]bool
-	ends    map[uint64]int // by request: told
+	ends    map[uint64]int // by request: ends already printed
 }
 
 func (s *scripted) run(t *testing.T, d *datadriven.TestData) string {
@@ -90,7 +90,7 @@ func (s *scripted) begin(d *datadriven.TestData) {
 	s.batches, s.cut, s.ends = map[string]int{}, map[string]bool{}, map[uint64]int{}
 }
 
-// command does what is done to a backend or a frontend.
+// command performs a command for a backend or a frontend.
 func (s *scripted) command(d *datadriven.TestData, name string) error {
 	switch d.Cmd {
 	case "backend":
@@ -124,7 +124,8 @@ func (s *scripted) command(d *datadriven.TestData, name string) error {
 	return nil
 }
 
-// hello describes a backend. One that can load models says how large they are, and its GPUs.
+// hello describes a backend. A backend that can load models also reports the sizes of the models and its GPUs'
+// memory.
 func (s *scripted) hello(d *datadriven.TestData, name string) wire.BackendHello {
 	gpus, loaded, loadable := s.num(d, "gpus", 1), s.words(d, "models"), s.words(d, "loadable")
 	h := hello(name, gpus, slope, append(slices.Clone(loaded), loadable...)...)
@@ -141,7 +142,7 @@ func (s *scripted) hello(d *datadriven.TestData, name string) wire.BackendHello 
 	return h
 }
 
-// load asks for models for some time, and tells how many were answered with an output.
+// load requests models for some time and prints how many requests got an output.
 func (s *scripted) load(d *datadriven.TestData, f *front) string {
 	each, budget := s.span(d, s.word(d, "each")), s.span(d, s.word(d, "budget"))
 	first := s.last + 1
@@ -162,7 +163,7 @@ func (s *scripted) load(d *datadriven.TestData, f *front) string {
 	return fmt.Sprintf("%d of %d answered\n", served, s.last-first+1)
 }
 
-// plan tells of plans and epochs.
+// plan prints plans and epochs.
 func (s *scripted) plan() string {
 	st, err := s.e.PlanStatus()
 	if err != nil {
@@ -209,7 +210,7 @@ func (s *scripted) submit(d *datadriven.TestData, f *front) bool {
 	return f.Submit(all)
 }
 
-// model is the id of the model that a command names; of one that nobody serves an id that no model has.
+// model returns the id of the model that a command names. A model that nobody serves gets an id that no model has.
 func (s *scripted) model(d *datadriven.TestData, f *front) uint32 {
 	if m, known := f.models[s.word(d, "model")]; known {
 		return m.ID
@@ -217,7 +218,7 @@ func (s *scripted) model(d *datadriven.TestData, f *front) uint32 {
 	return 1 << 20
 }
 
-// stats writes the counts that are not 0, of the engine and then of each model.
+// stats prints the counts that are not 0, of the engine and then of each model.
 func (s *scripted) stats() string {
 	var out strings.Builder
 	count := func(name string, n uint64) {
@@ -261,7 +262,7 @@ func (s *scripted) fail(d *datadriven.TestData, b *emulated) {
 	d.Fatalf(s.t, "unknown reason %s", word)
 }
 
-// news tells what happened since it was asked last.
+// news prints the events since the last call.
 func (s *scripted) news() string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.backs)) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSplit: the two multiplications give the remainder.
+// TestSplit shows that the two multiplications give the remainder.
 func TestSplit(t *testing.T) {
 	for n := 1; n <= PartitionsMax; n++ {
 		s := newSplit(n)

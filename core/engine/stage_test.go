@@ -13,19 +13,19 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// virtual is a clock that stands until told.
+// virtual is a clock that moves only on request.
 type virtual struct{ now sched.Time }
 
 func (v *virtual) Now() sched.Time { return v.now }
 
 const ms = sched.Time(time.Millisecond)
 
-// stage is an engine on virtual time with frontends and emulated backends around it.
+// stage is an engine in virtual time with frontends and emulated backends around it.
 type stage struct {
 	t      testing.TB
 	e      *Engine
 	clock  *virtual
-	events []event // batches that will be done, unordered
+	events []event // future ends of batches, unordered
 	ends   map[uint64][]string
 	watch  *watch
 }
@@ -49,7 +49,7 @@ func newStage(t testing.TB, o Options) *stage {
 	return s
 }
 
-// front is a frontend that notes how requests end.
+// front is a frontend that records how requests end.
 type front struct {
 	*Frontend
 	s       *stage
@@ -104,7 +104,7 @@ func (f *front) Outcomes(m []wire.Outcome) {
 
 func (s *stage) frontend() *front { return s.windowed(0) }
 
-// windowed is a frontend whose ids lie in a window of that many places; 0: the default.
+// windowed returns a frontend with an id window of that size; 0: the default.
 func (s *stage) windowed(window uint32) *front {
 	f := &front{s: s, models: map[string]model.Info{}}
 	h, err := s.e.OpenFrontend(wire.FrontendHello{Name: "f", DataAddr: "f", Window: window}, f)
@@ -115,21 +115,21 @@ func (s *stage) windowed(window uint32) *front {
 	return f
 }
 
-// emulated is a backend whose batches take what the profile says, on virtual time.
+// emulated is a backend whose batches take the time in the profile, in virtual time.
 type emulated struct {
 	*Backend
 	s         *stage
 	said      wire.BackendHello
 	profile   []time.Duration
 	hang      bool
-	lose      func() bool     // asked for each item: the GPU gives it back; nil: it does not
+	lose      func() bool     // called for each item: whether the GPU returns it; nil: it returns none
 	reason    model.Reason    // with lose; 0: BackendLost
-	untold    bool            // with lose: it tells nobody but the scheduler
+	untold    bool            // with lose: only the scheduler is told
 	quick     bool            // its batches take no time
-	strict    bool            // a batch that would start after its latest does not run
-	doubts    bool            // a batch that as a rule ends after its last deadline does not run
-	kind      []time.Duration // what its kind is planned with, at least; nil: what it says itself
-	tables    bool            // each model takes what its own profile says
+	strict    bool            // a batch that would start after its latest start does not run
+	doubts    bool            // a batch that would usually end after its last deadline does not run
+	kind      []time.Duration // the least profile with which its kind is planned; nil: its own
+	tables    bool            // each model takes the time in its own profile
 	cut       bool
 	batches   [][]uint64
 	answers   map[uint64]uint32 // by request: the answer that its batch names
@@ -138,10 +138,10 @@ type emulated struct {
 	commanded []wire.ModelCommand
 	peers     map[uint32]string
 	nodes     map[uint32]string     // backends, by their numbers
-	running   map[uint32]sched.Time // until when each GPU is busy
+	running   map[uint32]sched.Time // by GPU: the end of its batches
 }
 
-// Spare keeps the steps: the test says when they end.
+// Spare keeps the steps; the test ends them.
 func (b *emulated) Spare(m []wire.SpareStart) { b.steps = append(b.steps, m...) }
 
 func (b *emulated) Command(m []wire.ModelCommand) { b.commanded = append(b.commanded, m...) }
@@ -171,7 +171,7 @@ func (b *emulated) Close() {
 	b.Backend.Close()
 }
 
-// tableOf is ℓ(b) as the backend said it last. Orders may come before its session is told to it.
+// tableOf returns ℓ(b) as the backend reported it last. Orders may come before it knows its session.
 func (b *emulated) tableOf(model uint32) []time.Duration {
 	switch {
 	case b.kind != nil:
@@ -242,7 +242,7 @@ func hello(name string, gpus int, profile []time.Duration, models ...string) wir
 	return h
 }
 
-// lastDeadline is the latest of a batch's that is sent now.
+// lastDeadline returns the latest deadline of a batch that is sent now.
 func lastDeadline(now sched.Time, x *wire.Execute) (last sched.Time) {
 	for _, r := range x.Items {
 		last = max(last, now+sched.Time(r.Budget)*sched.Time(time.Microsecond))

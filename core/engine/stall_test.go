@@ -2,18 +2,18 @@ package engine
 
 import "testing"
 
-// TestStalledBackendGetsNoBatches: while nothing arrives at one of two backends, all batches go to the other, and later to
-// both again. One that is closed or sick may stall, too.
+// TestStalledBackendGetsNoBatches: while nothing arrives at one of two backends, all batches go to the other, and
+// later to both again. A closed or failing backend may also stall.
 func TestStalledBackendGetsNoBatches(t *testing.T) {
 	s := newStage(t, Options{})
 	dark, lit := s.mustBackend(hello("dark", 2, slope, "m")), s.mustBackend(hello("lit", 2, slope, "m"))
 	f := s.frontend()
 
-	// Half of what two GPUs serve in batches of four.
+	// Half of the load that two GPUs serve in batches of four.
 	every := 4 * ms
 	s.offerFor(f, "m", 1, every, 60*ms, 500*ms)
 	if len(dark.batches) == 0 {
-		dark, lit = lit, dark // equal GPUs: which are preferred is the ranker's matter
+		dark, lit = lit, dark // the GPUs are equal, so the ranker may prefer either
 	}
 
 	before, of := len(dark.batches), len(lit.batches)

@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestUnnamedKindsAreToldApartByProfiles: GPUs that name no kind are one sub-cluster where their profiles differ little, and
-// two where they do not. Either way the queue survives whoever comes and goes.
+// TestUnnamedKindsAreToldApartByProfiles: GPUs that name no kind are one sub-cluster if their profiles differ little,
+// and two otherwise. In both cases the queue survives GPUs that come and go.
 func TestUnnamedKindsAreToldApartByProfiles(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("fast", 1, []time.Duration{1e6, 2e6, 3e6, 4e6}, "m"))
@@ -49,9 +49,9 @@ func TestUnnamedKindsAreToldApartByProfiles(t *testing.T) {
 	s.ended(2, "output")
 }
 
-// TestAKindIsOneSubClusterWhateverWasMeasured: two backends of one kind, measured on hosts of which one was busy, are one
-// home, so that what they serve is not placed ahead of time as what several kinds serve is. Another kind is another home,
-// though it is as fast, and so is the kind under another name.
+// TestAKindIsOneSubClusterWhateverWasMeasured: two backends of one kind, one of them measured on a busy host, are one
+// home, so their models are not placed ahead of time as with several kinds. Another kind is another home, even if it
+// is as fast. So is the same kind under another name.
 func TestAKindIsOneSubClusterWhateverWasMeasured(t *testing.T) {
 	s := newStage(t, Options{})
 	of := func(name, kind string, percent time.Duration) wire.BackendHello {
@@ -71,7 +71,7 @@ func TestAKindIsOneSubClusterWhateverWasMeasured(t *testing.T) {
 		t.Fatalf("one kind has the homes %v", h)
 	}
 
-	// What is measured anew changes the profile that is planned with, not the sub-cluster.
+	// A new measurement changes the profile of the plan, not the sub-cluster.
 	m := busy.hello.Models[0]
 	m.Profile = slope
 	if sub := busy.gpus[0].sub; !busy.Offer([]wire.Loadable{{Model: m}}) || busy.gpus[0].sub != sub {
@@ -90,8 +90,8 @@ func TestAKindIsOneSubClusterWhateverWasMeasured(t *testing.T) {
 	}
 }
 
-// TestSubClusters: backends without a sub-cluster's name join those with the same models; a model
-// that several sub-clusters have is served by all, and its queue goes on when one leaves.
+// TestSubClusters shows that backends without a sub-cluster name join those with the same models. A model of several
+// sub-clusters is served by all of them, and its queue continues when one leaves.
 func TestSubClusters(t *testing.T) {
 	s := newStage(t, Options{Partitions: 3})
 	ab := s.mustBackend(hello("ab", 2, slope, "a", "b"))

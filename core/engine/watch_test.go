@@ -11,13 +11,13 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// watch follows what goes through the ports of a stage's engine, so that each of its tests and scripts checks the rules of
-// package invariants besides its own.
+// watch follows the messages through the ports of a stage's engine, so that each test and script also checks the
+// rules of package invariants.
 type watch struct {
 	invariants.Observer
 	s       *stage
 	lives   map[requestKey]*watched
-	flights map[uint64]*watchedBatch // by the number on the wire
+	flights map[uint64]*watchedBatch // by number on the wire
 	gpus    map[watchedGPU]*invariants.GPU
 }
 
@@ -33,7 +33,7 @@ type watchedGPU struct {
 
 type watched struct {
 	invariants.Life
-	lost bool // it came back from a backend: the failure is told with its end, however late that is
+	lost bool // it returned from a backend; the failure is told at its end, however late that is
 }
 
 type watchedBatch struct {
@@ -67,7 +67,7 @@ func (w *watch) submits(frontend uint32, m []wire.Submit) {
 	}
 }
 
-// ends is told of an outcome.
+// ends is called for an outcome.
 func (w *watch) ends(frontend uint32, m *wire.Outcome) {
 	x := w.life(requestKey{frontend, m.ID})
 	if !x.lost {
@@ -76,7 +76,7 @@ func (w *watch) ends(frontend uint32, m *wire.Outcome) {
 	w.End(&x.Life, uint64(frontend), m.ID, "ended as "+m.Reason.String())
 }
 
-// leaves is told that a frontend's session closes: nothing of it may be heard any more.
+// leaves is called when a frontend's session closes. No message may name it afterwards.
 func (w *watch) leaves(frontend uint32) {
 	for k, x := range w.lives {
 		if k.frontend == frontend {
@@ -85,7 +85,7 @@ func (w *watch) leaves(frontend uint32) {
 	}
 }
 
-// runs is told of an order.
+// runs is called for an order.
 func (w *watch) runs(b *emulated, x *wire.Execute, profile []time.Duration) {
 	now, n := w.s.clock.now, len(x.Items)
 	start := now.Add(sched.Duration(x.Start))
@@ -103,13 +103,13 @@ func (w *watch) runs(b *emulated, x *wire.Execute, profile []time.Duration) {
 		w.End(&w.life(k).Life, uint64(i.Frontend), i.ID, "is in a batch")
 		w.life(k).Running++
 
-		// Budgets count microseconds, rounded down.
+		// Budgets are in microseconds, rounded down.
 		w.Keeps(&planned, uint64(i.Frontend), i.ID, int64(now)+int64(i.Budget)*1000+999)
 	}
 	w.flights[x.Batch] = f
 }
 
-// reports is told before the engine takes a Done. One that names no batch under way on its GPU says nothing.
+// reports is called before the engine takes a Done. A Done that names no batch in flight on its GPU is ignored.
 func (w *watch) reports(b *emulated, m *wire.Done) {
 	f := w.flights[m.Batch]
 	if f == nil || f.gpu != (watchedGPU{b, m.GPU}) {
@@ -135,7 +135,7 @@ func (w *watch) returns(k requestKey) {
 	x.Suspect(math.MinInt64)
 }
 
-// closes is told before a backend's session closes: its requests come back.
+// closes is called before a backend's session closes. Its requests return.
 func (w *watch) closes(b *emulated) {
 	for id, f := range w.flights {
 		if f.gpu.b != b {

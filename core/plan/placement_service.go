@@ -73,7 +73,7 @@ func (s *Snapshot) addCrowding(v *Service, pool int32, group, gpus []int32, amon
 	for _, m := range group {
 		x, rate := &s.Models[m], s.serviceIn(pool, m, gpus).Rate
 		if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil || rate == 0 {
-			continue // nobody waits for whom nobody asks
+			continue // no requests: it cannot be late
 		}
 
 		p := x.Profiles[pool]

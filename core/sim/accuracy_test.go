@@ -17,7 +17,7 @@ type size struct {
 
 func us(n float64) time.Duration { return time.Duration(n * 1e3) }
 
-// drawFamily makes a family of World models.
+// drawFamily returns a family as World models.
 func drawFamily(t *testing.T, name string, slo Duration, sizes ...size) Model {
 	m := Model{Name: name, SLO: slo}
 	for _, s := range sizes {
@@ -34,7 +34,7 @@ func drawFamily(t *testing.T, name string, slo Duration, sizes ...size) Model {
 	return m
 }
 
-// answers counts what a World's requests got.
+// answers counts how a World's requests were answered.
 type answers struct {
 	requests, accuracy []float64 // by second of the batch's start: requests, and the sum of their accuracies
 	byKind             [2]int
@@ -63,7 +63,7 @@ func (a *answers) mean(from, to int) float64 {
 	return accuracy / requests
 }
 
-// sizes are three variants of which the lightest carries seven times the load of the heaviest.
+// sizes returns three variants. The lightest can serve seven times the load of the heaviest.
 func sizes(slowness ...float64) (all []size) {
 	for _, s := range []struct{ accuracy, alpha, beta float64 }{{0.80, 200, 1000}, {0.90, 500, 2500}, {0.95, 1053, 5072}} {
 		v := size{accuracy: s.accuracy}
@@ -75,8 +75,9 @@ func sizes(slowness ...float64) (all []size) {
 	return all
 }
 
-// TestAccuracyFallsBeforeRequestsDrop: eight GPUs carry 6,000 requests/s with the most accurate variant and some 34,000
-// with the lightest. In between nothing is dropped, and accuracy falls no further than it must (UNIFIED U10).
+// TestAccuracyFallsBeforeRequestsDrop: eight GPUs serve 6,000 requests/s with the most accurate variant and some
+// 34,000 with the lightest. In between nothing is dropped, and accuracy falls no further than necessary (UNIFIED
+// U10).
 func TestAccuracyFallsBeforeRequestsDrop(t *testing.T) {
 	family := drawFamily(t, "vehicle", 50e6, sizes(1)...)
 	for _, c := range []struct{ rate, accuracy float64 }{
@@ -94,8 +95,8 @@ func TestAccuracyFallsBeforeRequestsDrop(t *testing.T) {
 	}
 }
 
-// TestAccuracyComesBack: a load five times as high for some seconds drops less than half a percent in its first second
-// and nothing afterwards; when it is over, answers are as accurate as before.
+// TestAccuracyComesBack: a load five times as high for some seconds drops less than half a percent in its first
+// second and nothing afterwards. When it is over, answers are as accurate as before.
 func TestAccuracyComesBack(t *testing.T) {
 	w := &World{Models: []Model{drawFamily(t, "vehicle", 50e6, sizes(1)...)}, GPUs: 8}
 	add := func(rate float64, from, span time.Duration) {
@@ -126,8 +127,8 @@ func TestAccuracyComesBack(t *testing.T) {
 	}
 }
 
-// TestSlowKindHelpsWhereItIsWanted: GPUs three to six times as slow get nothing while a fast one is at hand, little while the
-// fast ones would do, and take their part when these do not.
+// TestSlowKindHelpsWhereItIsWanted: GPUs that are three to six times as slow get nothing while a fast one is free,
+// little while the fast ones suffice, and take their part when they do not.
 func TestSlowKindHelpsWhereItIsWanted(t *testing.T) {
 	var models []Model
 	for i := range 4 {

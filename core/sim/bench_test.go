@@ -29,7 +29,7 @@ func BenchmarkThirtySeconds(b *testing.B) {
 	b.ReportMetric(float64(len(w.Arrivals)), "requests/op")
 }
 
-// BenchmarkCluster simulates seeds of the swarm, faults and all, through the engine.
+// BenchmarkCluster simulates seeds of the swarm, with their faults, through the engine.
 func BenchmarkCluster(b *testing.B) {
 	events := 0
 	seed := uint64(0)

@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// twoKinds is a World of eight GPUs of either kind and four services that each of them can serve: ℓ(b) as Symphony publishes it for
-// the GTX 1080 Ti and the A100.
+// twoKinds is a World of eight GPUs of each of two kinds, and four services that all of them can serve. ℓ(b) is as
+// Symphony publishes it for the GTX 1080 Ti and the A100.
 func twoKinds(t *testing.T) *World {
 	t.Helper()
 	w := &World{GPUs: 16}
@@ -55,8 +55,8 @@ func (w *World) ask(seed uint64, from, until time.Duration, rates ...float64) {
 	slices.SortStableFunc(w.Arrivals, func(a, b arrivals.Arrival) int { return int(a.At - b.At) })
 }
 
-// TestHomesOnTwoKindsDoNotCollapse: services that GPUs of two kinds serve keep their batches large where the load is not more than
-// the GPUs carry, and have them again after it was.
+// TestHomesOnTwoKindsDoNotCollapse shows that services with GPUs of two kinds keep their batches large while the GPUs
+// can carry the load, and have large batches again after an overload.
 func TestHomesOnTwoKindsDoNotCollapse(t *testing.T) {
 	unit := []float64{3000, 1500, 500, 180}
 	times := func(x float64) (rates []float64) {
@@ -73,7 +73,7 @@ func TestHomesOnTwoKindsDoNotCollapse(t *testing.T) {
 		w.ask(2, time.Second, 2*time.Second, times(c.burst)...)
 		w.ask(3, 2*time.Second, 6*time.Second, times(c.load)...)
 
-		// What counts is what comes when the burst is over.
+		// Count the requests that arrive after the burst.
 		const settled = 3 * time.Second
 		asked, bad, batches, batched := 0, 0, 0, 0
 		w.Ended = func(r int32, o Outcome, at Time) {

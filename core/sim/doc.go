@@ -25,9 +25,9 @@
 //
 // In addition, single messages (Submit, Cancel, Execute, Done, Outcome, outputs) get lost, come late or come twice. No
 // link does that, but the engine must survive a peer with such a bug. After a lost Execute or Done, the watchdog cuts the
-// backend. A duplicate Submit counts as a separate request if the first is in a batch or another id has taken its place
-// in the window. A duplicate Done is a stray. After a lost Submit, Outcome or output, the frontend ends the request at
-// its deadline plus a grace.
+// backend. A duplicate Submit counts as a separate request if the first is in a batch or another id has overwritten its
+// entry in the id window. A duplicate Done is a stray. After a lost Submit, Outcome or output, the frontend ends the
+// request at its deadline plus a grace.
 //
 // # Checkers
 //

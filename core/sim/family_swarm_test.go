@@ -25,7 +25,7 @@ func drawWorld(t *testing.T, seed uint64) *World {
 			v := Variant{Name: fmt.Sprint("v", k), Accuracy: 0.5 + 0.1*float64(k) + 0.05*r.Float64(), Profiles: make([]*profile.Profile, kinds)}
 			for kind := range kinds {
 				if kind > 0 && r.IntN(4) == 0 {
-					continue // it does not run there
+					continue // it does not run on that kind
 				}
 				slow := time.Duration((1 + k) * (1 + kind))
 				p, err := profile.Linear(slow*time.Duration(50_000+r.IntN(400_000)), slow*time.Duration(200_000+r.IntN(1_000_000)), 1+r.IntN(64))
@@ -48,9 +48,9 @@ func drawWorld(t *testing.T, seed uint64) *World {
 	return w
 }
 
-// TestFamilySwarm: whatever the families, the kinds of GPUs and the load, each request ends once, answers are never below
-// their family's floor (V1, which World holds), and a run repeats. Over the seeds answers are seen from the best
-// variant and from others, on every kind, and requests that a floor costs their answer.
+// TestFamilySwarm: whatever the families, the kinds of GPUs and the load, each request ends once, no answer is below
+// its family's floor (V1, which World checks), and a run repeats. Over the seeds there are answers of the best
+// variant and of others, on every kind, and requests without an answer because of a floor.
 func TestFamilySwarm(t *testing.T) {
 	best, lower, dropped, kinds := 0, 0, 0, map[int]int{}
 	for seed := uint64(1); seed <= 60; seed++ {

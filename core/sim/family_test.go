@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// scripted is a Server that does what a test says when requests arrive, and remembers when devices are done.
+// scripted is a Server that follows a test's instructions when requests arrive, and records when GPUs are done.
 type scripted struct {
 	arrive func(now Time, r int32)
 	done   []Time
@@ -32,8 +32,8 @@ func mustProfile(t *testing.T, d time.Duration) *profile.Profile {
 	return p
 }
 
-// TestFamilyOnKinds: a variant takes the time of the GPU's kind, its answer is told with the variant, and a
-// load occupies its GPU.
+// TestFamilyOnKinds shows that a variant takes the time of the GPU's kind, that its answer is reported with the
+// variant, and that a load occupies its GPU.
 func TestFamilyOnKinds(t *testing.T) {
 	slow, fast := mustProfile(t, 30*time.Millisecond), mustProfile(t, 10*time.Millisecond)
 	w := &World{
@@ -55,7 +55,7 @@ func TestFamilyOnKinds(t *testing.T) {
 	s.arrive = func(now Time, r int32) {
 		switch r {
 		case 0:
-			w.StartVariant(now, 0, 0, 0, []int32{r}) // 30 ms on kind 0: late
+			w.StartVariant(now, 0, 0, 0, []int32{r}) // 30 ms on kind 0, so late
 		case 1:
 			w.StartVariant(now, 1, 0, 1, []int32{r}) // 10 ms on kind 1
 			w.Load(1, 5e6)

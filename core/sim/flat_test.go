@@ -2,7 +2,7 @@ package sim
 
 import "testing"
 
-// TestFlatTop: with ever more load goodput does not fall below 0.9 of the best (fig. 10 of Symphony),
+// TestFlatTop shows that under an increasing load goodput does not fall below 0.9 of the best (fig. 10 of Symphony),
 // whatever the sizes.
 func TestFlatTop(t *testing.T) {
 	for n := *seed; n < *seed+uint64(max(4, *seeds/50)); n++ {
@@ -25,8 +25,8 @@ func TestFlatTop(t *testing.T) {
 	}
 }
 
-// TestPartitionsAgree: how models are spread over locks and loops changes no invariant and next to
-// no answer.
+// TestPartitionsAgree shows that the distribution of models over locks and loops changes no invariant and almost no
+// answer.
 func TestPartitionsAgree(t *testing.T) {
 	for n := *seed; n < *seed+uint64(max(10, *seeds/20)); n++ {
 		o := Draw(n).Calm()

@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// drawFrames draws a World of some models with sessions through random graphs of them, from light load to twice what the
-// GPUs carry.
+// drawFrames draws a World of some models with sessions through random graphs of them, from a light load to twice the
+// capacity of the GPUs.
 func drawFrames(t *testing.T, seed uint64) (*World, []Session) {
 	rng := rand.New(rand.NewPCG(seed, 15))
 	w := &World{GPUs: 1 + rng.IntN(4), Ctrl: Duration(rng.IntN(200e3)), Data: Duration(rng.IntN(20e3))}
@@ -59,7 +59,7 @@ func runFrames(t *testing.T, seed uint64) (good, bad, again int, end Time) {
 		t.Errorf("seed %d: %v", seed, err)
 	}
 
-	// What was asked is what was answered: each request has an end of its own.
+	// Each request ends exactly once.
 	total := 0
 	for _, n := range w.Result.Total {
 		total += n
@@ -70,7 +70,7 @@ func runFrames(t *testing.T, seed uint64) (good, bad, again int, end Time) {
 	return good, bad, f.again, w.Result.End
 }
 
-// TestEveryFrameEndsOnce holds V4 over seeds, and that a seed replays.
+// TestEveryFrameEndsOnce checks V4 over seeds, and that a seed replays.
 func TestEveryFrameEndsOnce(t *testing.T) {
 	allGood, allBad, allAgain := 0, 0, 0
 	for seed := range uint64(300) {
@@ -88,7 +88,8 @@ func TestEveryFrameEndsOnce(t *testing.T) {
 	}
 }
 
-// TestFramesBesideOthers: requests that come by themselves belong to no session, and both kinds end.
+// TestFramesBesideOthers shows that requests outside frames belong to no session, and that both kinds of requests
+// end.
 func TestFramesBesideOthers(t *testing.T) {
 	p, err := profile.Linear(1e6, 4e6, 8)
 	if err != nil {

@@ -300,7 +300,7 @@ func (f *front) submitBurst(n int) {
 
 	var m []wire.Submit
 	for range n {
-		// As in the real frontend, an id is not reused while its place is taken.
+		// As in the real frontend, an id is not used while its window entry belongs to a call that has not ended.
 		if f.full() {
 			break
 		}
@@ -346,7 +346,7 @@ func (f *front) submitBurst(n int) {
 	}
 }
 
-// full reports whether a call that has not ended takes the next id's place in the window.
+// full reports whether the window entry of the next id belongs to a call that has not ended.
 func (f *front) full() bool {
 	before := len(f.calls) - int(f.c.window())
 	return before >= 0 && f.calls[before].live

@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// withLearners gives a drawn World learners, and for every other seed faults: steps that overrun or whose end is not told,
-// and GPUs that go in the middle of one.
+// withLearners gives a drawn World learners, and for every other seed faults: steps that overrun or whose end is not
+// reported, and GPUs that are lost during a step.
 func withLearners(w *World, seed uint64) (faulty bool) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	faulty = seed%2 == 0
@@ -35,8 +35,8 @@ func withLearners(w *World, seed uint64) (faulty bool) {
 }
 
 // TestSpareSwarm: V2. Whatever the families, kinds of GPUs, load and learners, no batch is planned into a step (World
-// panics), a batch begins late behind a step only if that overran, and requests that learners cost their answer are
-// hardly any. A learner that is not heard of any more gets no further step, and its GPUs stay in use. A run repeats.
+// panics), a batch begins late behind a step only if the step overran, and learners cost hardly any request its
+// answer. A silent learner gets no further step, and its GPUs stay in use. A run repeats.
 func TestSpareSwarm(t *testing.T) {
 	var sum, healthy SpareResult
 	lost, requests, worse := uint64(0), 0, 0
@@ -65,7 +65,7 @@ func TestSpareSwarm(t *testing.T) {
 				asked, without, with = asked+on.Total[m], without+off.Bad[m], with+on.Bad[m]
 			}
 
-			// In an overload steps change who is lost, by hundreds either way.
+			// In an overload, steps change which requests are lost, by hundreds in either direction.
 			if without*20 <= asked {
 				requests, worse = requests+asked, worse+with-without
 			}
@@ -98,8 +98,8 @@ func (r *SpareResult) add(x *SpareResult) {
 	r.Kept += x.Kept
 }
 
-// drawPlainWorld draws models without variants on GPUs of one kind: SLOs that leave 1.2 to 4 times ℓ(8), Poisson arrivals
-// at 0.3 to 0.95 of what the GPUs can do with batches of eight.
+// drawPlainWorld draws models without variants on GPUs of one kind, with SLOs of 1.2 to 4 times ℓ(8), and Poisson
+// arrivals at 0.3 to 0.95 of the GPUs' capacity with batches of eight.
 func drawPlainWorld(t *testing.T, seed uint64) *World {
 	r := rand.New(rand.NewPCG(seed, 6))
 	w := &World{GPUs: 2 + r.IntN(15), Ctrl: Duration(r.IntN(300_000)), Data: Duration(r.IntN(5_000))}
@@ -118,8 +118,8 @@ func drawPlainWorld(t *testing.T, seed uint64) *World {
 	return w
 }
 
-// TestSpareKeepsNobodyWaiting: V2 where SLOs are tight: of 10,000 requests at most two end badly while a step runs, and
-// goodput is at least 0.997 of that without learners.
+// TestSpareKeepsNobodyWaiting: V2 with tight SLOs. Of 10,000 requests at most two end badly while a step runs, and
+// goodput is at least 0.997 of the goodput without learners.
 func TestSpareKeepsNobodyWaiting(t *testing.T) {
 	kept, requests, good, goodOff, used := 0, 0, 0, 0, Duration(0)
 	for seed := uint64(1); seed <= 40; seed++ {

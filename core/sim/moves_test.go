@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// moving are options of a cluster whose models move while it serves, with exact GPUs and no faults.
+// moving returns options of a cluster whose models move while it serves, with exact GPUs and no faults.
 func moving(seed uint64) Options {
 	return Options{Seed: seed, Backends: 4, GPUs: 2, Clusters: 2, Models: 8, Frontends: 2, Requests: 1, Span: 10e9, Load: 0.2,
 		LoadTime: 100e6, Eager: true, Delay: 20e3, Vary: 20e3, Ctrl: 40e3, Data: 1e3}
 }
 
-// TestModelsMoveWhileTheyServe: two models move by one plan, or one by five, and all end where they should be. No batch
-// comes to a GPU that has not loaded its model, and memory suffices at every load.
+// TestModelsMoveWhileTheyServe: two models move by one plan, or one model by five, and all end where they should be.
+// No batch goes to a GPU that has not loaded its model, and memory suffices at every load.
 func TestModelsMoveWhileTheyServe(t *testing.T) {
 	for _, set := range []func(*Options){func(o *Options) { o.Moved = 2 }, func(o *Options) { o.Again = 5 }} {
 		o := moving(3)
@@ -30,9 +30,9 @@ func TestModelsMoveWhileTheyServe(t *testing.T) {
 	}
 }
 
-// TestPlansSurviveTheirScheduler kills the leader after each placement that a plan orders, and somewhere within it. Its
-// successor goes on with the plan, or puts back what was there: every model ends where that says, and no GPU ever held
-// more than it has. Only a scheduler that died within 50 ms of the plan's beginning could not tell of it.
+// TestPlansSurviveTheirScheduler kills the leader after each placement that a plan orders, and somewhere during it.
+// Its successor continues the plan, or puts back the previous placement: every model ends where that says, and no GPU
+// ever held more than its memory. Only a scheduler that died within 50 ms of the plan's beginning could not share it.
 func TestPlansSurviveTheirScheduler(t *testing.T) {
 	kills, undone, anew, every := 0, 0, 0, 1
 	if testing.Short() {
@@ -57,9 +57,9 @@ func TestPlansSurviveTheirScheduler(t *testing.T) {
 	}
 }
 
-// TestGPUsThatMoveOverlapNoBatches: the leader dies while a load that it ordered warms up, which its successor does not
-// know of, so that batches end late; then the GPU changes its sub-cluster alone. No batch of the new one is planned to begin
-// before those of the old one have ended (C3). These are runs in which one was.
+// TestGPUsThatMoveOverlapNoBatches: the leader dies while a load that it ordered warms up. Its successor does not
+// know of the load, so batches end late; then the GPU changes its sub-cluster alone. No batch of the new sub-cluster
+// is planned to begin before those of the old one have ended (C3). In these runs one once was.
 func TestGPUsThatMoveOverlapNoBatches(t *testing.T) {
 	for _, x := range []struct {
 		seed uint64
@@ -74,9 +74,9 @@ func TestGPUsThatMoveOverlapNoBatches(t *testing.T) {
 	}
 }
 
-// TestEpochsMoveModelsUnderLoad: schedulers plan anew every 20 s by themselves, over seeds whose models are popular to
-// different degrees; in half of the runs the leader dies. What moves is worth it in some of them and not in others, memory
-// suffices at every load, every model is offered by some GPU at the end, and no rule of C1 to C11 is broken on the way.
+// TestEpochsMoveModelsUnderLoad: schedulers make plans every 20 s by themselves, over seeds with different skews of
+// popularity; in half of the runs the leader dies. Moves are worth it in some runs and not in others. Memory suffices
+// at every load, every model is offered by some GPU at the end, and no rule of C1 to C11 is broken.
 func TestEpochsMoveModelsUnderLoad(t *testing.T) {
 	kept, moved := uint64(0), 0
 	for seed := range uint64(5) {

@@ -6,9 +6,10 @@ import (
 	"downbeat.dev/core/arrivals"
 )
 
-// TestSlowerOnTheBiggerGPU: which GPU is the bigger one is nothing that profiles say, and published ones have networks that take longer on it
-// (GPT-2 on the V100 of Proteus's). So such a profile is not refused but believed: a family that takes four times as long on the kind which is three times as
-// fast for the others is answered where it is quick, with its best variant, and keeps nobody else from the fast ones.
+// TestSlowerOnTheBiggerGPU: profiles do not say which GPU is the bigger one, and published profiles have networks
+// that take longer on it (GPT-2 on Proteus's V100). So such a profile is not refused but used. A family that takes
+// four times as long on a kind that is three times as fast for the others is answered where it is fast, with its best
+// variant, and keeps no other family off the fast GPUs.
 func TestSlowerOnTheBiggerGPU(t *testing.T) {
 	odd := drawFamily(t, "odd", 100e6, sizes(1, 4)...)
 	w := &World{GPUs: 8, Kinds: []uint8{0, 0, 0, 0, 1, 1, 1, 1}, Models: []Model{odd,

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestScriptRoundTrip: what is drawn and written as a script is read as the same options.
+// TestScriptRoundTrip shows that drawn options, written as a script, are read as the same options.
 func TestScriptRoundTrip(t *testing.T) {
 	for seed := range uint64(200) {
 		o := Draw(seed)
@@ -26,8 +26,8 @@ func TestScriptRoundTrip(t *testing.T) {
 	}
 }
 
-// TestShrinkFindsWhatMatters: of a run with all kinds of faults in which the watchdog cuts a backend, little is left
-// when all goes that is not needed for that, and the script replays it.
+// TestShrinkFindsWhatMatters takes a run with all kinds of faults in which the watchdog cuts a backend. Little is
+// left after everything unnecessary is removed, and the script replays the cut.
 func TestShrinkFindsWhatMatters(t *testing.T) {
 	cut := func(o Options) bool {
 		r, err := Run(o)

@@ -18,22 +18,22 @@ var (
 	seed  = flag.Uint64("seed", 1, "the first seed of TestSwarm")
 )
 
-// seedsSampled is how many seeds a plain test run takes, from 1: enough for every fault and every reason.
+// seedsSampled is the number of seeds of a plain test run, from 1: enough for every fault and every reason.
 const seedsSampled = 120
 
 const (
-	// seedMost is how long a seed may take with its shrinking, on a machine with any load: 10 ms are usual, and what takes that
-	// long does not end.
+	// seedMost is the longest time of a seed, with its shrinking, on a machine with any load. 10 ms are usual, and a
+	// seed that takes this long does not end.
 	seedMost = 10 * time.Minute
-	// hangsMost is how many seeds a block leaves behind that do not end: each of them keeps a processor busy.
+	// hangsMost is the number of endless seeds that a block leaves behind: each of them keeps a processor busy.
 	hangsMost = 3
-	// shrunkMost is how many failing seeds of a block are shrunk: the others are for later.
+	// shrunkMost is the number of failing seeds of a block that are shrunk.
 	shrunkMost = 10
-	// tellEvery is after how many seeds a block says how far it is.
+	// tellEvery is the number of seeds between two reports of progress.
 	tellEvery = 2000
 )
 
-// block is consecutive seeds. One that fails does not keep the others from running.
+// block is a range of consecutive seeds. A seed that fails does not keep the others from running.
 type block struct {
 	first, last uint64
 	draw        func(seed uint64) Options
@@ -49,10 +49,10 @@ type failedSeed struct {
 	err  error
 }
 
-// errEndless is of a seed that takes longer than a block gives it.
+// errEndless is the error of a seed that takes longer than its block allows.
 var errEndless = errors.New("endless")
 
-// runSeeds runs the seeds that the flags name. Those that fail are listed at the end.
+// runSeeds runs the seeds that the flags name, and lists the failed ones at the end.
 func runSeeds(t *testing.T, draw func(seed uint64) Options, run func(Options) (*Report, error)) *Report {
 	t.Helper()
 	b := block{first: *seed, last: *seed + uint64(*seeds) - 1, draw: draw, run: run, most: seedMost, tell: t.Logf}
@@ -70,7 +70,7 @@ func runSeeds(t *testing.T, draw func(seed uint64) Options, run func(Options) (*
 	return &b.sum
 }
 
-// runAll returns the seed behind the last that ran.
+// runAll returns the seed after the last one that ran.
 func (b *block) runAll() (next uint64) {
 	hangs := 0
 	for n := b.first; n <= b.last; n++ {
@@ -95,7 +95,7 @@ func (b *block) runAll() (next uint64) {
 	return b.last + 1
 }
 
-// list names the seeds that failed, each with who objected.
+// list names the failed seeds, each with the checker that objected.
 func (b *block) list() string {
 	var all []string
 	for _, f := range b.failed {
@@ -107,7 +107,7 @@ func (b *block) list() string {
 	return strings.Join(all, ", ")
 }
 
-// try runs a seed. One that does not end, or that panics, is one that fails.
+// try runs a seed. A seed that does not end, or that panics, has failed.
 func (b *block) try(n uint64) (*Report, error) {
 	type result struct {
 		r   *Report
@@ -137,7 +137,7 @@ func (b *block) try(n uint64) (*Report, error) {
 	}
 }
 
-// judge runs a seed, and every 16th twice. What fails is shrunk to a script.
+// judge runs a seed, and every 16th seed twice. A failing run is shrunk to a script.
 func (b *block) judge(n uint64, shrinks bool) (*Report, error) {
 	r, err := b.run(b.draw(n))
 	switch {
@@ -155,7 +155,7 @@ func (b *block) judge(n uint64, shrinks bool) (*Report, error) {
 	return r, nil
 }
 
-// checkerOf returns which checker objected, or what else was wrong.
+// checkerOf returns the checker that objected, or another cause.
 func checkerOf(err error) string {
 	if found := objection.FindStringSubmatch(err.Error()); found != nil {
 		return found[1]
@@ -165,8 +165,8 @@ func checkerOf(err error) string {
 
 var objection = regexp.MustCompile(`\b([CV]\d+|panic|endless):`)
 
-// TestABlockGoesOnBehindSeedsThatFail: whether a checker objects, the seed panics or does not end, the seeds behind it run, and each that
-// failed is named.
+// TestABlockGoesOnBehindSeedsThatFail: if a checker objects, or a seed panics or does not end, the later seeds still
+// run, and each failed seed is named.
 func TestABlockGoesOnBehindSeedsThatFail(t *testing.T) {
 	var ran []uint64
 	b := block{first: 1, last: 8, draw: func(n uint64) Options { return Options{Seed: n} }, most: seedMost, tell: t.Logf}
@@ -184,7 +184,7 @@ func TestABlockGoesOnBehindSeedsThatFail(t *testing.T) {
 		t.Errorf("next %d, %d passed: %v, failed: %s", next, b.sum.Calls, ran, b.list())
 	}
 
-	// Each seed that does not end keeps a processor busy, so that there is an end to them.
+	// Each endless seed keeps a processor busy, so end them after the test.
 	free := make(chan struct{})
 	defer close(free)
 	b = block{first: 1, last: 8, draw: b.draw, most: time.Millisecond, tell: t.Logf}

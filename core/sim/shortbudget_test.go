@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// TestFlatTopWithShorterBudgets: requests whose budget is a little below their model's SLO (a
-// frontend's margin, the engine's overrun margin, the way) must not bring goodput down under overload.
+// TestFlatTopWithShorterBudgets shows that requests whose budget is slightly below their model's SLO (a frontend's
+// margin, the engine's overrun margin, the network) do not reduce goodput under overload.
 func TestFlatTopWithShorterBudgets(t *testing.T) {
 	p, err := profile.Linear(226*time.Microsecond, 387*time.Microsecond, 64)
 	if err != nil {

@@ -2,9 +2,9 @@ package sim
 
 import "testing"
 
-// TestSpareWorkInTheEngine runs live engines in virtual time with and without learners on their backends. Checker C8 holds
-// V2: no batch begins beyond its latest start, here because of a step. Requests that exceed the forecast may be lost to
-// steps: few (decision 0150).
+// TestSpareWorkInTheEngine runs live engines in virtual time with and without learners on their backends. Checker C8
+// holds V2: no batch begins after its latest start because of a step. Steps may cost requests that exceed the
+// forecast, but few (decision 0150).
 func TestSpareWorkInTheEngine(t *testing.T) {
 	var steps, calls, good, without int
 	for n := *seed; n < *seed+uint64(max(12, *seeds/6)); n++ {
@@ -12,7 +12,7 @@ func TestSpareWorkInTheEngine(t *testing.T) {
 		o.Backends, o.GPUs, o.Models, o.Burst = min(o.Backends, 4), min(o.GPUs, 4), min(o.Models, 20), 1
 		o.Delay, o.Ctrl = 75_000, 100_000
 
-		// Steps send messages: with delays and batches drawn by chance both runs would differ in all that follows.
+		// Steps send messages: with random delays and batches both runs would differ in everything that follows.
 		o.Vary, o.ExecLess, o.ExecMore, o.PollLate, o.ShufflePolls, o.Ahead, o.Drift = 0, 0, 0, 0, false, 0, 0
 		o.Load, o.Span, o.Tight = min(o.Load, 0.9), 1e9, false
 		o.Learners, o.SpareStep = 2, 2e6

@@ -11,8 +11,8 @@ import (
 
 var script = flag.String("script", "", "a file with a script that TestScript runs")
 
-// TestSwarm runs clusters whose sizes, loads and faults are drawn from consecutive seeds. A seed
-// that fails is shrunk to a script, which replays with -run Script -script FILE; the seeds behind it run, too.
+// TestSwarm runs clusters whose sizes, loads and faults are drawn from consecutive seeds. A failing seed is shrunk to
+// a script, which replays with -run Script -script FILE; the later seeds still run.
 func TestSwarm(t *testing.T) {
 	sum := runSeeds(t, Draw, Run)
 	if *seed == 1 && *seeds >= seedsSampled {
@@ -20,8 +20,9 @@ func TestSwarm(t *testing.T) {
 	}
 }
 
-// TestSwarmOfFamilies is TestSwarm with families on kinds of GPUs: under every fault no answer is below the floor of its
-// request (V1), and answers of the best variants, of others and above floors are seen, and floors that nobody reaches.
+// TestSwarmOfFamilies is TestSwarm with families on kinds of GPUs. Under every fault no answer is below the floor of
+// its request (V1). There are answers of the best variants, of others, and above floors, and floors that no variant
+// reaches.
 func TestSwarmOfFamilies(t *testing.T) {
 	sum := runSeeds(t, DrawFamilies, Run)
 	if *seed != 1 || *seeds < seedsSampled {
@@ -33,8 +34,8 @@ func TestSwarmOfFamilies(t *testing.T) {
 	}
 }
 
-// TestSwarmOfPlans is TestSwarm with models that move under every fault: by plans of an operator, whose leader may die of them, or of the
-// schedulers themselves.
+// TestSwarmOfPlans is TestSwarm with models that move under every fault, by plans of an operator, whose leader may
+// die during them, or of the schedulers themselves.
 func TestSwarmOfPlans(t *testing.T) {
 	sum := runSeeds(t, DrawPlans, runPlans)
 	if *seed != 1 || *seeds < seedsSampled {
@@ -46,8 +47,8 @@ func TestSwarmOfPlans(t *testing.T) {
 	}
 }
 
-// runPlans is Run, and objects to plans that give a GPU more than it holds (V3), or leave a model without a GPU when all
-// faults are over (C8).
+// runPlans is Run that also fails if a plan gives a GPU more than its memory (V3), or leaves a model without a GPU
+// when all faults are over (C8).
 func runPlans(o Options) (*Report, error) {
 	r, err := Run(o)
 	switch {
@@ -60,9 +61,9 @@ func runPlans(o Options) (*Report, error) {
 	return r, err
 }
 
-// TestSeedsThatFailed runs seeds far from those that are sampled which found a defect.
+// TestSeedsThatFailed runs seeds outside the sample that found a defect.
 func TestSeedsThatFailed(t *testing.T) {
-	alike := map[uint64]string{ // they failed before GPUs of one kind were unlike
+	alike := map[uint64]string{ // they failed before GPUs of one kind could differ
 		5033:    "a home's next GPU was too late for all that was queued, and was granted again and again in one turn",
 		502336:  "the same",
 		21043:   "a batch sent after a pause was given the pause's time before it was given up",
@@ -104,14 +105,14 @@ func TestSeedsOfPlansThatFailed(t *testing.T) {
 		2086:  "a GPU that changed its sub-cluster did not wait for a batch that was reported before its end",
 	} {
 		o := DrawPlans(n)
-		o.AwayAt = 0 // they failed before it was drawn
+		o.AwayAt = 0 // they failed before this option was drawn
 		if _, err := runPlans(o); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
 		}
 	}
 }
 
-// checkCoverage fails if some fault or some reason was never seen: then the swarm says nothing of it.
+// checkCoverage fails if some fault or some reason never occurred, because the swarm then says nothing about it.
 func (r *Report) checkCoverage(t *testing.T, but model.Reason) {
 	for f := range FaultCount {
 		if r.Faults[f] == 0 {
@@ -196,8 +197,8 @@ func (m *MovesReport) add(x *MovesReport) {
 	m.Epochs.Failed += x.Epochs.Failed
 }
 
-// TestGoneSessionsAreSweptUp: a batch may hold a request of a session that has ended only where a queue was too long to be
-// searched at once, and only until the engine has had its turns.
+// TestGoneSessionsAreSweptUp shows that a batch may hold a request of an ended session only if a queue was too long
+// to be searched at once, and only until the engine has had its turns.
 func TestGoneSessionsAreSweptUp(t *testing.T) {
 	for _, tc := range []struct{ long, polled, want bool }{
 		{long: true, want: true},
@@ -223,7 +224,8 @@ func TestGoneSessionsAreSweptUp(t *testing.T) {
 	}
 }
 
-// TestAMomentWithoutEndIsObjectedTo: what leads to itself at once would stop virtual time, and the run with it.
+// TestAMomentWithoutEndIsObjectedTo shows that a run fails if events at one time cause each other without end, which
+// would stop virtual time.
 func TestAMomentWithoutEndIsObjectedTo(t *testing.T) {
 	c, err := newCluster(Options{Seed: 1})
 	if err != nil {

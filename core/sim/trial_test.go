@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// promiseOf is a session of two models behind each other, of 20 ms each.
+// promiseOf returns a session of two models in sequence, with 20 ms each.
 func promiseOf(t *testing.T, rate float64, latency time.Duration) app.Promise {
 	p, err := profile.Linear(5*time.Millisecond, 15*time.Millisecond, 16)
 	if err != nil {
@@ -21,7 +21,8 @@ func promiseOf(t *testing.T, rate float64, latency time.Duration) app.Promise {
 	return app.Promise{Graph: g, Rate: rate, Latency: latency, Profiles: func(int) *profile.Profile { return p }}
 }
 
-// TestTrialPassesWhatFits: sessions are let in until the GPU is full, and what was let in is served for a minute.
+// TestTrialPassesWhatFits: sessions are admitted until the GPU is full, and the admitted ones are served for a
+// minute.
 func TestTrialPassesWhatFits(t *testing.T) {
 	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
 	var open []app.Promise
@@ -40,7 +41,7 @@ func TestTrialPassesWhatFits(t *testing.T) {
 		}
 	}
 
-	// Without batching a session takes a fifth of the GPU; with unbounded batches an twentieth.
+	// Without batching a session takes a fifth of the GPU; with unbounded batches a twentieth.
 	if refused == nil || len(open) < 4 || len(open) > 20 {
 		t.Errorf("%d sessions, then %v; want 4 to 20", len(open), refused)
 	}
@@ -55,8 +56,8 @@ func TestTrialPassesWhatFits(t *testing.T) {
 	}
 }
 
-// TestTrialSeesABacklogGrow: in some seconds a backlog of less than a latency costs nobody a frame, so sessions of long latencies would be let
-// in beyond what the GPU carries.
+// TestTrialSeesABacklogGrow: within some seconds a backlog of less than a latency costs no frame, so sessions of long
+// latencies would be admitted beyond the GPU's capacity.
 func TestTrialSeesABacklogGrow(t *testing.T) {
 	roomy, c := app.Capacity{GPUs: 1000, Hop: time.Millisecond}, app.Capacity{GPUs: 2, Hop: time.Millisecond}
 	var open []app.Promise
@@ -79,8 +80,8 @@ func TestTrialSeesABacklogGrow(t *testing.T) {
 	}
 }
 
-// TestTrialIsBounded: a trial that tells nothing for long ends after as many requests as a decision has time for, and leaves nothing to the
-// next one, which has its memory.
+// TestTrialIsBounded shows that a trial without a clear result ends after as many requests as a decision has time
+// for, and leaves nothing to the next trial, which reuses its memory.
 func TestTrialIsBounded(t *testing.T) {
 	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
 	buffers := takeBuffers()
@@ -110,8 +111,8 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 }
 
-// TestARefusalIsToldTheSoonerTheClearerItIs: what a trial has seen is held against a limit that falls while requests come, in proportion to GPUs where
-// there are many.
+// TestARefusalIsToldTheSoonerTheClearerItIs: the strain of a trial is compared with a limit that falls with the
+// number of requests, in proportion to the number of GPUs on large clusters.
 func TestARefusalIsToldTheSoonerTheClearerItIs(t *testing.T) {
 	for _, c := range []struct {
 		gpus, requests, bad int // of 3,000 frames; 0.57·√bad·√(1/3) of strain
@@ -130,14 +131,15 @@ func TestARefusalIsToldTheSoonerTheClearerItIs(t *testing.T) {
 		{32, 16000, 0, true},
 	} {
 		run := &trial{w: &World{GPUs: c.gpus, now: 3e9}, frames: &Frames{owner: make([]owner, c.requests)}, all: 3000, bad: c.bad,
-			lost: []int{c.bad}, ended: []int{100 * c.bad}} // no session over its share
+			lost: []int{c.bad}, ended: []int{100 * c.bad}} // no session exceeds its share
 		if told := run.isTold(); told != c.told {
 			t.Errorf("%d GPUs, %d requests, a strain of %.2f: told %v, want %v", c.gpus, c.requests, run.strain(), told, c.told)
 		}
 	}
 }
 
-// TestGrowthIsPerTime: in a short trial, as those of many sessions are, a backlog that grows as fast is seen to grow less.
+// TestGrowthIsPerTime shows that in a short trial, such as one of many sessions, a backlog that grows at the same
+// rate counts as less growth.
 func TestGrowthIsPerTime(t *testing.T) {
 	for _, c := range []struct {
 		seconds int
@@ -146,7 +148,7 @@ func TestGrowthIsPerTime(t *testing.T) {
 	}{{5, 0.013, false}, {5, 0.011, true}, {8, 0.022, false}, {8, 0.020, true}, {11, 0.029, true}, {30, 0.029, true}, {30, 0.031, false}} {
 		run := &trial{w: &World{GPUs: 1, now: Time(c.seconds) * 1e9}, frames: &Frames{}, all: 1}
 
-		// The frames of the later half take that much more of their latency than those before.
+		// The frames of the second half take that much more of their latency than the earlier ones.
 		counted := c.seconds - 1
 		for second := range c.seconds {
 			took := took{frames: 1, shares: 0.3}
@@ -161,8 +163,8 @@ func TestGrowthIsPerTime(t *testing.T) {
 	}
 }
 
-// TestTrialsKeepTheirMemory: sessions open seldom, and the collector, which runs between them, must not make every decision begin with pages that
-// are not there.
+// TestTrialsKeepTheirMemory: sessions open rarely, and the collector runs in between. It must not make every decision
+// begin with page faults.
 func TestTrialsKeepTheirMemory(t *testing.T) {
 	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
 	var all []app.Promise
@@ -181,7 +183,7 @@ func TestTrialsKeepTheirMemory(t *testing.T) {
 	}
 	first := allocated()
 
-	// What a sync.Pool has survives one collection and not two.
+	// The contents of a sync.Pool survive one collection but not two.
 	runtime.GC()
 	runtime.GC()
 	if again := allocated(); again > 1<<20 {
@@ -191,18 +193,20 @@ func TestTrialsKeepTheirMemory(t *testing.T) {
 	}
 }
 
-// TestDroppedRequestsAreMadeAgain: a step that missed its own deadline has what the frame can spare.
+// TestDroppedRequestsAreMadeAgain shows that a step that missed its own deadline gets the time that the frame can
+// spare.
 func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
 	p := promiseOf(t, 5, 300*time.Millisecond)
-	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // nobody answers within 1 ms
+	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // no GPU answers within 1 ms
 	run := newTrial(c, []app.Promise{p}, trialSpan, &trialBuffers{})
 	if run.run(); !run.kept || run.againShare() < 0.3 {
 		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, run.againShare())
 	}
 }
 
-// TestKilledRequestsAreAskedForElsewhere: what was on a GPU that is killed is answered by another where the frame has time for that, else the frame is lost.
+// TestKilledRequestsAreAskedForElsewhere shows that another GPU answers the requests of a killed one if their frame
+// has time left; otherwise the frame is lost.
 func TestKilledRequestsAreAskedForElsewhere(t *testing.T) {
 	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
 	for latency, lost := range map[time.Duration]int{150 * time.Millisecond: 1, time.Second: 0} {
@@ -211,7 +215,7 @@ func TestKilledRequestsAreAskedForElsewhere(t *testing.T) {
 			t.Fatal(err, a.Refusal)
 		}
 
-		// Whenever and wherever one of its requests runs, some of these kills meet it.
+		// Whenever and wherever a request runs, some of these kills hit it.
 		sum := SessionResult{}
 		for gpu := range int32(2) {
 			for at := Time(5e6); at < Time(150e6); at += Time(10e6) {

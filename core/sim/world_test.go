@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// TestWorldRunsTwice: a second Run with a new Server finds the world as the first did.
+// TestWorldRunsTwice shows that a second Run with a new Server finds the world in its initial state.
 func TestWorldRunsTwice(t *testing.T) {
 	p, err := profile.Linear(time.Millisecond, 5*time.Millisecond, 16)
 	if err != nil {
@@ -25,8 +25,8 @@ func TestWorldRunsTwice(t *testing.T) {
 	}
 }
 
-// TestOneMomentIsOneBurst: requests that come in one moment are all queued before any of them leaves, as
-// a frontend's burst is in the engine. Bursts that the GPUs just hold fill their batches.
+// TestOneMomentIsOneBurst shows that all requests of one moment are queued before any of them leaves, like a
+// frontend's burst in the engine. Bursts that the GPUs can just carry fill their batches.
 func TestOneMomentIsOneBurst(t *testing.T) {
 	p, err := profile.Linear(time.Millisecond, 5*time.Millisecond, 20)
 	if err != nil {
@@ -44,9 +44,9 @@ func TestOneMomentIsOneBurst(t *testing.T) {
 	}
 }
 
-// TestBurstsAtAnOverload: requests that come every 5 ms, a tenth more than the GPUs hold, leave the queue of
-// ResNet50 with a stale head for which no batch can be as large as the load asks. Serving it with the
-// largest window there is, and not with a batch of five for ever, keeps goodput up (§4.4: flat top).
+// TestBurstsAtAnOverload: requests every 5 ms, a tenth more than the GPUs can carry, leave ResNet50's queue with an
+// old head for which no batch can be as large as the load requires. Serving it with the largest possible window, and
+// not with batches of five forever, keeps goodput up (§4.4: flat top).
 func TestBurstsAtAnOverload(t *testing.T) {
 	p, err := profile.Linear(1053*time.Microsecond, 5072*time.Microsecond, 64)
 	if err != nil {

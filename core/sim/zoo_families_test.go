@@ -9,7 +9,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// zooFamilies are networks of Symphony's tables that come in sizes, with the ImageNet top-1 accuracy that Keras publishes of each.
+// zooFamilies are the networks in Symphony's tables that come in several sizes, with the ImageNet top-1 accuracy that
+// Keras publishes for each.
 var zooFamilies = [][]size{
 	{{name: "ResNet50V2", accuracy: 0.760}, {name: "ResNet101V2", accuracy: 0.772}, {name: "ResNet152V2", accuracy: 0.780}},
 	{{name: "DenseNet121", accuracy: 0.750}, {name: "DenseNet169", accuracy: 0.762}, {name: "DenseNet201", accuracy: 0.773}},
@@ -18,8 +19,8 @@ var zooFamilies = [][]size{
 	{{name: "ResNet50", accuracy: 0.749}, {name: "ResNet101", accuracy: 0.764}, {name: "ResNet152", accuracy: 0.766}},
 }
 
-// zooModels makes World models of zooFamilies on kinds of GPUs, with the heaviest variant's SLO on the slowest kind. largest leaves
-// the heaviest variant alone.
+// zooModels returns zooFamilies as World models on kinds of GPUs, with the heaviest variant's SLO on the slowest
+// kind. largest keeps only the heaviest variant.
 func zooModels(t *testing.T, largest bool, kinds ...[]profile.Entry) (all []Model) {
 	t.Helper()
 	for _, family := range zooFamilies {
@@ -44,8 +45,9 @@ func zooModels(t *testing.T, largest bool, kinds ...[]profile.Entry) (all []Mode
 	return all
 }
 
-// TestFamiliesWhereTheLargestAloneDrops: at the load where the largest variants alone leave 1 % of the requests without an answer in
-// time, families keep 99.9 % within the SLO at 0.98 of the accuracy and more, on the GPUs of either of Symphony's tables and on both together.
+// TestFamiliesWhereTheLargestAloneDrops: at the load where the largest variants alone leave 1 % of the requests
+// without an answer in time, families keep 99.9 % within the SLO at 0.98 of the accuracy or more, on the GPUs of
+// either of Symphony's tables and on both together.
 func TestFamiliesWhereTheLargestAloneDrops(t *testing.T) {
 	const gpus, span = 16, 5 * time.Second
 	for name, kinds := range map[string][][]profile.Entry{
@@ -66,7 +68,7 @@ func TestFamiliesWhereTheLargestAloneDrops(t *testing.T) {
 			return float64(lost) / float64(len(w.Arrivals)), a.mean(0, len(a.requests))
 		}
 
-		// The load is found by bisection: more of it drops more.
+		// Bisection finds the load, because a higher load drops more.
 		alone, families := zooModels(t, true, kinds...), zooModels(t, false, kinds...)
 		low, high := 100.0, 30_000.0
 		for high/low > 1.005 {
