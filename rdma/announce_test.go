@@ -12,8 +12,9 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Long messages that are announced come whole, once and in order, between short ones; nothing of them
-// is left at either end. Over verbs that is so anyway; over the others it is turned on here.
+// TestAnnouncedMessages shows that long announced messages arrive whole, once and in order, between short ones, and
+// that nothing of them remains at either end. Verbs announce long messages anyway; for the other providers the test
+// turns it on.
 func TestAnnouncedMessages(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		if c.Providers[0] == "local" {
@@ -65,7 +66,8 @@ func until(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// A peer that goes while announced messages are on their way leaves nothing behind.
+// TestAnnouncedMessagesOfALostPeer shows that a peer that leaves while announced messages are on their way leaves
+// nothing behind.
 func TestAnnouncedMessagesOfALostPeer(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		if c.Providers[0] == "local" {

@@ -20,7 +20,7 @@ func TestReadWhatIsOffered(t *testing.T) {
 			b := alloc(t, owner, size)
 			fill(b.Bytes(), size)
 			r := b.Offer()
-			for range 3 { // shm: the first goes over the socket, later ones read the mapping
+			for range 3 { // shm: the first read goes over the socket, later ones use the mapping
 				got, err := readInto(t, p, r)
 				if err != nil || !bytes.Equal(got, b.Bytes()) {
 					t.Fatalf("read of %d bytes over %s: %v, equal %v", size, p.Provider(), err, bytes.Equal(got, b.Bytes()))
@@ -139,7 +139,8 @@ func TestChainPartlyRefused(t *testing.T) {
 	})
 }
 
-// A read of no bytes ends like any other: with what is offered, and refused where it is not.
+// TestReadOfNoBytes shows that a read of no bytes ends like any other: with success if its source is offered, and
+// otherwise refused.
 func TestReadOfNoBytes(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, p := pair(t, c)
@@ -152,7 +153,7 @@ func TestReadOfNoBytes(t *testing.T) {
 		none.Length = 0
 		behind.Offset, behind.Length = 8, 0
 
-		// Alone, and among reads that bring bytes.
+		// Alone, and among reads with bytes.
 		for _, chain := range [][]Read{
 			{readOf(nil, none)}, {readOf(dst.Bytes()[8:], behind)}, {readOf(nil, none), readOf(dst.Bytes(), whole), readOf(dst.Bytes()[8:], behind)},
 		} {
@@ -189,15 +190,16 @@ func TestReadInvalid(t *testing.T) {
 	})
 }
 
-// A buffer that is withdrawn and rewritten while peers read it is never read torn.
+// TestNoTornReads shows that a buffer that is withdrawn and rewritten while peers read it is never read half old and
+// half new.
 func TestNoTornReads(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, p := pair(t, c)
 		src, dst := alloc(t, owner, 64<<10), alloc(t, reader, 64<<10)
 		defer src.Free()
 		defer dst.Free()
-		var live, began, turns atomic.Uint64 // the offer's key; reads begun; offers ended
-		var took atomic.Int64                // ns of the last read
+		var live, began, turns atomic.Uint64 // the key of the offer; reads begun; offers ended
+		var took atomic.Int64                // duration of the last read in ns
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -209,11 +211,12 @@ func TestNoTornReads(t *testing.T) {
 				}
 				src.Withdraw()
 				b := src.Bytes()
-				for k := range b { // from the end: a copy that is under way is still to get there
+				for k := range b { // from the end, because a running copy has not reached it yet
 					b[len(b)-1-k] = byte(i)
 				}
 				live.Store(src.Offer().Key)
-				// One read begins and ends under it, a later one is broken into, now sooner, now later.
+				// One read begins and ends under the offer; a later one is interrupted, sometimes early and sometimes
+				// late.
 				for from := began.Load(); began.Load() < from+2; runtime.Gosched() {
 					select {
 					case <-stop:
@@ -250,7 +253,8 @@ func TestNoTornReads(t *testing.T) {
 	})
 }
 
-// What is told to peers before it is written is not read before it is published.
+// TestNoEarlyReads shows that a buffer whose key peers get before its bytes are written is not read before it is
+// published.
 func TestNoEarlyReads(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, p := pair(t, c)
@@ -304,7 +308,7 @@ func TestEveryReadEndsWhenThePeerCloses(t *testing.T) {
 		go func() {
 			for range n {
 				p.Read([]Read{readOf(dst.Bytes(), r)}, func(err error) {
-					// A read that came before the peer's end and after the buffer's is refused by the peer itself.
+					// A read that comes after the buffer's end and before the peer's is refused by the peer itself.
 					if err != nil && !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrNotOffered) {
 						t.Errorf("a read of a peer that closes ended with %v", err)
 					}

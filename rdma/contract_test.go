@@ -54,7 +54,8 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// Answers go back over the peer that a message came from, and may be sent from Receive.
+// TestAnswerFromReceive shows that answers go back over the peer from which a message came, and may be sent from
+// Receive.
 func TestAnswerFromReceive(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		oc := c
@@ -80,7 +81,8 @@ func TestAnswerFromReceive(t *testing.T) {
 	})
 }
 
-// Many goroutines send and read at once; each one's messages stay in order and whole.
+// TestConcurrentUse shows that many goroutines may send and read at once, and that the messages of each stay whole
+// and in order.
 func TestConcurrentUse(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		const senders, each = 8, 200
@@ -134,7 +136,8 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-// Messages that come while long reads are due do not end up in the reads' bytes.
+// TestMessagesBetweenReads shows that messages that arrive while long reads are pending do not end up in the bytes of
+// the reads.
 func TestMessagesBetweenReads(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		var got atomic.Int32
@@ -149,7 +152,7 @@ func TestMessagesBetweenReads(t *testing.T) {
 		}
 		oc := c
 		var sent atomic.Int32
-		oc.Receive = func(from *Peer, msg []byte) { // every message is answered by several
+		oc.Receive = func(from *Peer, msg []byte) { // several answers for every message
 			for _, size := range []int{5, 30, 4000, 90 << 10} {
 				b := make([]byte, size)
 				fill(b, size)
@@ -203,8 +206,8 @@ func TestConnectIsCachedAndShared(t *testing.T) {
 	})
 }
 
-// A process that dies unheard and starts again on its address is another node: whoever has the address of
-// the one before neither reaches it nor counts as its peer.
+// TestRestartedNodeIsAnother shows that a process that dies unnoticed and starts again at the same address is another
+// node. A holder of the former address neither reaches it nor counts as its peer.
 func TestRestartedNodeIsAnother(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, before := pair(t, c)

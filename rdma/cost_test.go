@@ -8,7 +8,8 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// FuzzFramesCost: no bytes of a peer take more memory than their number allows, whatever their headers promise.
+// FuzzFramesCost shows that no bytes of a peer take more memory than their length allows, whatever their headers
+// promise.
 func FuzzFramesCost(f *testing.F) {
 	f.Add(stream.Frame{Kind: stream.KindEcho, ID: 5}.Append(nil))
 	f.Add(append(stream.Frame{Body: 3, Kind: stream.KindMessage}.Append(nil), "abc"...))

@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// slowReader is a peer over the byte stream of a carrier that takes nothing unless the test reads.
+// slowReader is a peer over the byte stream of a provider. It takes nothing unless the test reads.
 func slowReader(t *testing.T, n *Node) net.Conn {
 	t.Helper()
 	hostport, _, _ := strings.Cut(n.Addr(), "#")
@@ -45,7 +45,7 @@ func ask(t *testing.T, s net.Conn, id uint64, r Remote) {
 	}
 }
 
-// skipEchoes reads frames up to the header of one that is not an echo: the node sends those when it likes.
+// skipEchoes reads frames up to the header of one that is not an echo, because the node sends echoes at any time.
 func skipEchoes(t *testing.T, s net.Conn) {
 	t.Helper()
 	for kind := stream.KindEcho; kind == stream.KindEcho; {
@@ -61,7 +61,7 @@ func skipEchoes(t *testing.T, s net.Conn) {
 	}
 }
 
-// referred counts the runs of offered buffers that wait for peers of n to take them.
+// referred counts the runs of offered buffers that wait for n's peers.
 func referred(n *Node) (runs int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +74,7 @@ func referred(n *Node) (runs int) {
 	return runs
 }
 
-// streams runs a test over every carrier whose reads may travel over a byte stream.
+// streams runs a test over every provider whose reads may travel over a byte stream.
 func streams(t *testing.T, test func(t *testing.T, c Config)) {
 	for name, c := range carriers(t) {
 		if name != "local" {
@@ -83,8 +83,8 @@ func streams(t *testing.T, test func(t *testing.T, c Config)) {
 	}
 }
 
-// Withdraw gives a buffer back although a peer has not taken what it asked for; the peer, which is only slow, then
-// gets the bytes that were offered, whatever the owner has written since.
+// TestWithdrawDoesNotWaitForASlowReader shows that Withdraw returns a buffer although a peer has not taken the bytes
+// that it requested. The slow peer then gets the bytes that were offered, whatever the owner has written since.
 func TestWithdrawDoesNotWaitForASlowReader(t *testing.T) {
 	streams(t, func(t *testing.T, c Config) {
 		n := open(t, c)
@@ -113,7 +113,8 @@ func TestWithdrawDoesNotWaitForASlowReader(t *testing.T) {
 	})
 }
 
-// A peer that asks for one buffer again and again and takes none of it costs bounded memory: then it is cut.
+// TestSlowReaderCostsBoundedMemory shows that a peer that repeatedly requests one buffer and takes nothing costs
+// bounded memory, and is then disconnected.
 func TestSlowReaderCostsBoundedMemory(t *testing.T) {
 	streams(t, func(t *testing.T, c Config) {
 		n := open(t, c)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// told collects what a chain's callbacks say. Calls that met would be a race.
+// told collects the arguments of a chain's callbacks. Concurrent calls would be a race.
 type told struct {
 	chain []Read
 	reads []int
 	bytes [][]byte // as they were at the call
 	ended bool
-	late  bool // told of a read after done
+	late  bool // called for a read after done
 }
 
 func (o *told) each(i int) {
@@ -41,7 +41,7 @@ func (o *told) run(t *testing.T, p *Peer) error {
 	}
 }
 
-// mixed is a chain of reads of several lengths and forms; long are those to be told of.
+// mixed returns a chain of reads of several lengths and forms. long lists the reads that each reports.
 func mixed(t *testing.T, reader, owner *Node) (chain []Read, want [][]byte, long []int, free func()) {
 	sizes := []int{150 << 10, 100, EachMin, EachMin - 1, 90 << 10, 64 << 10, 0, 50 << 10}
 	total := 0
@@ -55,13 +55,13 @@ func mixed(t *testing.T, reader, owner *Node) (chain []Read, want [][]byte, long
 		src := alloc(t, owner, n+1000)
 		bufs = append(bufs, src)
 		fill(src.Bytes(), i)
-		r := src.Reserve() // a key that was told before the bytes were there
+		r := src.Reserve() // a key that was shared before the bytes were written
 		src.Publish(r)
 		from := 0
 		if i%2 == 0 {
 			r = src.Offer()
 		} else if i > 4 {
-			from = 1000 // a part
+			from = 1000 // a part of a buffer
 		}
 		r.Offset, r.Length = uint32(from), uint32(n)
 		chain = append(chain, readOf(dst.Bytes()[at:at+n], r))
@@ -78,13 +78,14 @@ func mixed(t *testing.T, reader, owner *Node) (chain []Read, want [][]byte, long
 	}
 }
 
-// Each long read of a chain is told of once, in order and before done, with its bytes in place.
+// TestReadEach shows that each long read of a chain is reported once, in order and before done, with its bytes in
+// place.
 func TestReadEach(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, p := pair(t, c)
 		chain, want, long, free := mixed(t, reader, owner)
 		defer free()
-		for round := range 6 { // the first go over the byte stream
+		for round := range 6 { // the first rounds go over the byte stream
 			for i := range chain {
 				clear(chain[i].Dst)
 			}
@@ -110,7 +111,7 @@ func TestReadEach(t *testing.T) {
 	})
 }
 
-// What is refused is named by done; what is good is told of all the same.
+// TestReadEachPartlyRefused shows that done names a refused read, and that the successful reads are still reported.
 func TestReadEachPartlyRefused(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, p := pair(t, c)
@@ -143,7 +144,8 @@ func TestReadEachPartlyRefused(t *testing.T) {
 	})
 }
 
-// Owners that go in the midst of chains: no read is told of twice or after done.
+// TestReadEachWhenThePeerGoes shows that no read is reported twice or after done, even if owners leave in the middle
+// of chains.
 func TestReadEachWhenThePeerGoes(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner, p := pair(t, c)
@@ -157,7 +159,7 @@ func TestReadEachWhenThePeerGoes(t *testing.T) {
 		all := make([]told, n)
 		for k := range all {
 			o := &all[k]
-			for i := range chain { // memory of its own, not registered with verbs for every second
+			for i := range chain { // every second read goes to memory that is not registered with verbs
 				dst := make([]byte, len(want[i]))
 				if k%2 == 0 {
 					b := alloc(t, reader, len(want[i])+1)

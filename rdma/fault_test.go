@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// raw opens a byte stream to a node as a peer that holds the token would, past the handshake.
+// raw opens a byte stream to a node, after the handshake, as a peer that holds the token would.
 func raw(t testing.TB, n *Node) net.Conn {
 	t.Helper()
 	hostport, _, _ := strings.Cut(n.Addr(), "#")
@@ -28,8 +28,8 @@ func raw(t testing.TB, n *Node) net.Conn {
 	return s
 }
 
-// greetAgain connects and shakes hands, again where the node has closed the connection meanwhile: on a busy host it may not have heard
-// a first byte in time.
+// greetAgain connects and shakes hands. It repeats this if the node has closed the connection, which on a busy host
+// may not have received a first byte in time.
 func greetAgain(t testing.TB, dial func() (net.Conn, error), as stream.NodeID, token string) (net.Conn, error) {
 	t.Helper()
 	for end := time.Now().Add(patient); ; {
@@ -60,7 +60,7 @@ func cutOff(t testing.TB, s net.Conn) {
 	}
 }
 
-// tcpNode is a node with an offered buffer, and a good peer that must not be harmed.
+// tcpNode returns a node with an offered buffer, and a check that a good peer still works.
 func tcpNode(t testing.TB, c Config) (n *Node, good func()) {
 	c.Token, c.Providers = "a token", []string{"tcp"}
 	if c.Stall == 0 {
@@ -106,7 +106,8 @@ func TestPeerThatBreaksTheProtocolIsCut(t *testing.T) {
 	}
 }
 
-// A peer that answers a read with other sizes than asked is cut, and the read ends.
+// TestPeerThatLiesAboutSizes shows that a peer that answers a read with other sizes than requested is disconnected,
+// and that the read ends.
 func TestPeerThatLiesAboutSizes(t *testing.T) {
 	for name, answer := range map[string]func(f stream.Frame) []byte{
 		"more bytes": func(f stream.Frame) []byte {
@@ -151,7 +152,7 @@ func TestPeerThatLiesAboutSizes(t *testing.T) {
 	}
 }
 
-// connectTo connects a node to a stand-in that shakes hands properly and is then up to f.
+// connectTo connects a node to a stand-in that shakes hands correctly and then runs f.
 func connectTo(t testing.TB, f func(net.Conn), stall time.Duration) *Peer {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,10 +176,11 @@ func connectTo(t testing.TB, f func(net.Conn), stall time.Duration) *Peer {
 	return connect(t, n, ln.Addr().String())
 }
 
-// A peer that takes nothing and says nothing is cut after Stall; its reads end.
+// TestPeerThatStalls shows that a peer that takes and sends nothing is disconnected after Stall, and that its reads
+// end.
 func TestPeerThatStalls(t *testing.T) {
 	released := make(chan struct{})
-	p := connectTo(t, func(net.Conn) { <-released }, time.Second) // the handshake, too, must be over by then
+	p := connectTo(t, func(net.Conn) { <-released }, time.Second) // the handshake must also be over by then
 	t.Cleanup(func() { close(released) })
 	dst := alloc(t, p.node, 1000)
 	defer dst.Free()
@@ -193,7 +195,8 @@ func TestPeerThatStalls(t *testing.T) {
 	}
 }
 
-// A peer that asks for much and takes nothing is cut; what it pinned is released.
+// TestReaderThatDoesNotTake shows that a peer that requests much and takes nothing is disconnected, and that the
+// buffers that it pinned are released.
 func TestReaderThatDoesNotTake(t *testing.T) {
 	n, good := tcpNode(t, Config{Stall: time.Second})
 	b := alloc(t, n, 8<<20)
@@ -234,7 +237,7 @@ func TestManyConnectionsThatSayNothing(t *testing.T) {
 	}
 	wg.Wait()
 	good()
-	// The silent ones end one after another, also those that still wait to be accepted.
+	// The silent connections end one after another, including those that still wait to be accepted.
 	o := open(t, Config{Token: "a token", Providers: []string{"tcp"}})
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := o.Connect(t.Context(), n.Addr()); err == nil {
@@ -321,7 +324,7 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
-// Memory follows a change of sizes, but not from under a peer that may read it.
+// TestPoolFollowsSizes shows that memory follows a change of sizes, but is not freed while a peer may read it.
 func TestPoolFollowsSizes(t *testing.T) {
 	n := open(t, Config{PoolBytes: 8 << 20, Token: "t", Providers: []string{"shm"}})
 	for round := range 3 {
@@ -407,7 +410,7 @@ func FuzzFrames(f *testing.F) {
 	f.Cleanup(b.Free)
 	dst := make([]byte, 100)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		// The same bytes, whole and one by one, must lead to the same end.
+		// The same bytes, in one piece and one by one, must give the same result.
 		whole, split := fuzzConn(n, dst), fuzzConn(n, dst)
 		errWhole := whole.in.frames.Feed(in)
 		var errSplit error
@@ -431,7 +434,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// fuzzConn is a conn without a socket that has asked for one read.
+// fuzzConn is a conn without a socket that has requested one read.
 func fuzzConn(n *Node, dst []byte) *conn {
 	c := newConn(newPeer(n, "fuzz", stream.NodeID{}), -1, false, nil)
 	c.out.mu.Lock()
@@ -442,7 +445,8 @@ func fuzzConn(n *Node, dst []byte) *conn {
 	return c
 }
 
-// A loop that was away finds every peer silent. None is cut for it before it had its time from then on.
+// TestAbsenceOfTheLoopIsNoPeersFault shows that a loop that did not run for a while, and finds every peer silent,
+// disconnects none before it has had its full time from then on.
 func TestAbsenceOfTheLoopIsNoPeersFault(t *testing.T) {
 	const stall = time.Hour
 	n := open(t, Config{Token: "t", Stall: stall})
@@ -453,7 +457,7 @@ func TestAbsenceOfTheLoopIsNoPeersFault(t *testing.T) {
 		return c.out.frames.Err()
 	}
 
-	// An echo was sent long ago, and nothing has come since.
+	// An echo was sent long ago, and nothing has arrived since.
 	now := 10 * stall
 	c.keepalive.echo.sent.Store(1)
 	c.keepalive.tick(now, now-stall)

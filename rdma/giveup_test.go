@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/internal/sicklink"
 )
 
-// sickPeer is a peer behind a path that the test can make slow or dark, and a reader connected to it.
+// sickPeer returns a reader and an owner behind a path that the test can slow down or cut.
 func sickPeer(t *testing.T, c Config) (reader, owner *Node, p *Peer, path *sicklink.Link) {
 	t.Helper()
 	reader = open(t, c)
@@ -20,7 +20,7 @@ func sickPeer(t *testing.T, c Config) (reader, owner *Node, p *Peer, path *sickl
 	return reader, owner, connect(t, reader, owner.Addr()), path
 }
 
-// given waits for the end of a read and wants it to have been given up. Over TLS the peer is cut instead.
+// given waits for the end of a read and expects it to be given up. Over TLS the peer is disconnected instead.
 func given(t *testing.T, c Config, ended chan error) {
 	t.Helper()
 	want := ErrGivenUp
@@ -37,8 +37,8 @@ func given(t *testing.T, c Config, ended chan error) {
 	}
 }
 
-// A read that is given up ends at once, nothing is written to its memory any more, and what is read after it over
-// the same connection is right, whether the read had begun to land or not.
+// TestReadGivenUp shows that a read that is given up ends at once, that nothing is written to its memory afterwards,
+// and that later reads over the same connection are correct, whether or not the read had begun to land.
 func TestReadGivenUp(t *testing.T) {
 	for name, rate := range map[string]int{"slow": 512 << 10, "dark": sicklink.Dark} {
 		for carrier, c := range carriers(t) {
@@ -57,7 +57,7 @@ func TestReadGivenUp(t *testing.T) {
 				first, second := make(chan error, 2), make(chan error, 2)
 				p.ReadWithin(time.Hour, []Read{readOf(dst.Bytes()[:700_000], remoteOf(r.Key, 0, 700_000))}, nil, func(err error) { first <- err })
 				p.ReadWithin(time.Hour, []Read{readOf(dst.Bytes()[700_000:], remoteOf(r.Key, 700_000, 1<<20-700_000))}, nil, func(err error) { second <- err })
-				time.Sleep(100 * time.Millisecond) // slow: some of the first lands
+				time.Sleep(100 * time.Millisecond) // slow: some bytes of the first read land
 				p.GiveUp()
 				given(t, c, first)
 				given(t, c, second)
@@ -78,7 +78,8 @@ func TestReadGivenUp(t *testing.T) {
 	}
 }
 
-// A chain has a time limit of its own, however steadily its bytes come; one without a limit is not given up.
+// TestReadPastItsLimit shows that a chain has its own time limit, however steadily its bytes arrive, and that a chain
+// without a limit is not given up.
 func TestReadPastItsLimit(t *testing.T) {
 	for carrier, c := range carriers(t) {
 		if c.Providers[0] != "tcp" {
@@ -99,7 +100,7 @@ func TestReadPastItsLimit(t *testing.T) {
 			path.Set(sicklink.Well, sicklink.Well)
 			var want error
 			if c.TLS != nil {
-				want = ErrPeerLost // it was cut
+				want = ErrPeerLost // it was disconnected
 			}
 			if err := <-free; !errors.Is(err, want) {
 				t.Errorf("the read without a limit: %v, want %v", err, want)
@@ -108,7 +109,7 @@ func TestReadPastItsLimit(t *testing.T) {
 	}
 }
 
-// Reads that end in time cost nothing for having a limit.
+// TestReadWithinAllocatesNothing shows that a limit costs reads that end in time nothing.
 func TestReadWithinAllocatesNothing(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		if raceEnabled || c.TLS != nil {

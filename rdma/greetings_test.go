@@ -13,8 +13,8 @@ import (
 	"downbeat.dev/internal/tlstest"
 )
 
-// silent opens connections to a node that never say a word, and keeps as many open until the test ends: for
-// each that the node closes there is a new one.
+// silent opens many connections to a node that never send anything, and keeps that number open until the test ends:
+// for each one that the node closes it opens a new one.
 func silent(t *testing.T, n *Node, many int) {
 	t.Helper()
 	hostport, _, _ := strings.Cut(n.Addr(), "#")
@@ -43,8 +43,8 @@ func silent(t *testing.T, n *Node, many int) {
 	first.Wait()
 }
 
-// Strangers who hold more silent connections than a node has places for handshakes, and come back at once, do
-// not keep a peer with the token out. The log says once that there is a crowd.
+// TestSilentStrangersLockNobodyOut: strangers hold more silent connections than a node has places for handshakes, and
+// reconnect at once. A peer with the token still gets in, and the log reports the crowd once.
 func TestSilentStrangersLockNobodyOut(t *testing.T) {
 	for name, c := range map[string]Config{
 		"tcp": {Token: "a token", Providers: []string{"tcp"}, Stall: patient},
@@ -66,7 +66,7 @@ func TestSilentStrangersLockNobodyOut(t *testing.T) {
 	}
 }
 
-// A connection that says nothing is closed long before Stall.
+// TestSilentConnectionIsClosed shows that a connection that sends nothing is closed long before Stall.
 func TestSilentConnectionIsClosed(t *testing.T) {
 	n := open(t, Config{Token: "a token", Providers: []string{"tcp"}, Stall: 10 * time.Minute})
 	hostport, _, _ := strings.Cut(n.Addr(), "#")
@@ -78,7 +78,8 @@ func TestSilentConnectionIsClosed(t *testing.T) {
 	cutOff(t, s)
 }
 
-// Of many handshakes the oldest silent one gives way, first of those from the same address.
+// TestWhoGivesWay shows that, of many handshakes, the oldest silent one gives way, and first one from the same
+// address.
 func TestWhoGivesWay(t *testing.T) {
 	var g greetings
 	log := textLogger(io.Discard)

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-const ownerEnv = "DOWNBEAT_RDMA_TEST_OWNER" // a provider: this process is to be an owner of memory
+const ownerEnv = "DOWNBEAT_RDMA_TEST_OWNER" // a provider: this process must be an owner of memory
 
 type ownerTold struct {
 	Addr   string
@@ -39,7 +39,7 @@ func beOwner(provider string) error {
 	return nil
 }
 
-// startOwner runs beOwner in a process of its own.
+// startOwner runs beOwner in a separate process.
 func startOwner(t *testing.T, provider string) (told ownerTold, kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -72,7 +72,7 @@ func startOwner(t *testing.T, provider string) (told ownerTold, kill func()) {
 	return told, kill
 }
 
-// descriptors counts the open ones by what they lead to.
+// descriptors counts the open descriptors by their targets.
 func descriptors(t *testing.T) string {
 	d, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -80,7 +80,7 @@ func descriptors(t *testing.T) string {
 	}
 	count := map[string]int{}
 	for _, e := range d {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // not the listing's own
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // except the listing's own
 			kind, _, _ := strings.Cut(to, ":[")
 			if strings.Contains(kind, "memfd") {
 				kind = "memfd"
@@ -92,8 +92,8 @@ func descriptors(t *testing.T) string {
 	return fmt.Sprint(count)
 }
 
-// Owners that are killed in the midst of reads and messages cost nothing: each read ends, and
-// buffers, descriptors, queue pairs and registrations are as before.
+// TestPeersKilledMidRead shows that owners that are killed in the middle of reads and messages leave nothing behind:
+// each read ends, and buffers, descriptors, queue pairs and registrations are as before.
 func TestPeersKilledMidRead(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		provider := c.Providers[0]
@@ -126,7 +126,7 @@ func TestPeersKilledMidRead(t *testing.T) {
 			until(t, "the peer is lost", func() bool { return p.Err() != nil && len(reader.Stats().Peers) == 0 })
 			dst.Free()
 			until(t, "no buffer is left", func() bool { return reader.Stats().BuffersLive == 0 && reader.Stats().OffersLive == 0 })
-			if before == "" { // the first opens what stays: the pool's segments
+			if before == "" { // the first round opens what stays: the pool's segments
 				before, registered = descriptors(t), registrations(reader)
 				continue
 			}

@@ -29,8 +29,8 @@ func mapObject(t *testing.T, size int) (*os.File, []byte) {
 	return f, b
 }
 
-// What another process lends is read where it lies, and what it takes away again is refused: over every carrier, beside reads that
-// are well.
+// TestLentMemory shows that memory lent by another process is read in place, and that reads are refused after that
+// process has removed it. It runs over every provider, beside other reads that succeed.
 func TestLentMemory(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		_, owner, p := pair(t, c)
@@ -38,7 +38,7 @@ func TestLentMemory(t *testing.T) {
 		file, lent := mapObject(t, size)
 		fill(lent, 1)
 
-		// Its slot lies in a segment that the reader knows: what it finds there is not what was lent.
+		// Its slot lies in a segment that the reader knows, but the bytes there are not the lent ones.
 		small := alloc(t, owner, 1)
 		granted0(t, p, small.Offer())
 		small.Free()
@@ -70,7 +70,7 @@ func TestLentMemory(t *testing.T) {
 			t.Errorf("a part: %v", err)
 		}
 
-		// Its pages go: that read is refused, the other one and the peer are well.
+		// Its pages disappear: that read is refused, and the other read and the peer still work.
 		if err := file.Truncate(0); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestLentMemory(t *testing.T) {
 		}
 		b.Free()
 
-		// The slot is nobody's any more: whoever gets it has a buffer as any other.
+		// The slot is free again: its next owner has a normal buffer.
 		again := alloc(t, owner, 1)
 		defer again.Free()
 		again.Bytes()[0] = 7
@@ -98,7 +98,7 @@ func TestLentMemory(t *testing.T) {
 	})
 }
 
-// A node lends to peers of its own process alone.
+// TestLendsWithinTheProcess shows that a node lends only to peers of its own process.
 func TestLendsWithinTheProcess(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		_, owner, p := pair(t, c)
@@ -111,7 +111,7 @@ func TestLendsWithinTheProcess(t *testing.T) {
 			return
 		}
 
-		// Who connects may know its peer a moment before it is known to it.
+		// The connector may know its peer a moment before the peer knows it.
 		until(t, "the owner knows its peer", func() bool { return owner.apart.Load() == 1 })
 		if b, ok := owner.Lend(make([]byte, 100)); ok {
 			b.Free()

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKernelSeesADarkPeer: what is sent to it is sent again and stalls, long before the peer is cut, with nothing to read from it; and
-// no longer once it is back.
+// TestKernelSeesADarkPeer shows that data for an unreachable peer is retransmitted and stalls, long before the peer
+// is disconnected and even without reads, and no longer after the peer is back.
 func TestKernelSeesADarkPeer(t *testing.T) {
 	for carrier, c := range carriers(t) {
 		if c.Providers[0] != "tcp" {
@@ -54,7 +54,8 @@ func TestKernelSeesADarkPeer(t *testing.T) {
 	}
 }
 
-// TestStallIsCountedFromItsFirstTimeout: a kernel's timeout doubles each time, and what has passed is the sum of them.
+// TestStallIsCountedFromItsFirstTimeout shows that the time of a stall is the sum of the kernel's timeouts, which
+// double each time.
 func TestStallIsCountedFromItsFirstTimeout(t *testing.T) {
 	var n network
 	n.noteKernelInfo(time.Second, &unix.TCPInfo{Retransmits: 2, Backoff: 2, Unacked: 1, Rto: 200_000, Rtt: 80, Rttvar: 20, Total_retrans: 3})
@@ -73,7 +74,8 @@ func TestStallIsCountedFromItsFirstTimeout(t *testing.T) {
 	}
 }
 
-// TestKernelsVarianceCountsWhereItSaysMore: not beside echoes that were as slow, nor where acknowledgements were held back.
+// TestKernelsVarianceCountsWhereItSaysMore shows that the kernel's variance does not count beside echoes that were as
+// slow, nor if acknowledgements were delayed.
 func TestKernelsVarianceCountsWhereItSaysMore(t *testing.T) {
 	for _, c := range []struct{ trip, variance, slowest, want time.Duration }{
 		{200 * time.Microsecond, 300 * time.Microsecond, 500 * time.Microsecond, 1400 * time.Microsecond},
@@ -89,7 +91,7 @@ func TestKernelsVarianceCountsWhereItSaysMore(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreSentAgainSoon: both ends' kernels are asked to, where they can.
+// TestSegmentsAreSentAgainSoon shows that the kernels of both ends are asked to retransmit soon, if they support it.
 func TestSegmentsAreSentAgainSoon(t *testing.T) {
 	for carrier, c := range carriers(t) {
 		if c.Providers[0] != "tcp" {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Every process is a node: who reads may offer as well, over the connection that it reads over. A frontend's input is
-// read by one backend, whose output is read one-sidedly by another, which answers the frontend: where an input lies and
-// where its answer goes are two places.
+// TestEveryNodeReadsAndOffers: every process is a node, so a reader may also offer, over the same connection. One
+// backend reads a frontend's input. Another backend reads the first one's output one-sidedly and answers the
+// frontend. So the place of an input and the destination of its answer may differ.
 func TestEveryNodeReadsAndOffers(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		answers := make(chan []byte, 1)
@@ -19,11 +19,11 @@ func TestEveryNodeReadsAndOffers(t *testing.T) {
 		defer input.Free()
 		fill(input.Bytes(), 1)
 		source := connect(t, first, frontend.Addr())
-		back := connect(t, second, first.Addr()) // the connection is the reader's
+		back := connect(t, second, first.Addr()) // the reader's own connection
 		reply := connect(t, second, frontend.Addr())
 
 		for round := range 3 {
-			// The first backend reads the input and offers what it made of that.
+			// The first backend reads the input and offers its result.
 			middle := alloc(t, first, 150<<10)
 			if err := wait(t, source, []Read{readOf(middle.Bytes(), input.Offer())}); err != nil {
 				t.Fatal(round, err)
@@ -32,7 +32,7 @@ func TestEveryNodeReadsAndOffers(t *testing.T) {
 				middle.Bytes()[i] ^= 0x55
 			}
 
-			// The second one reads that, and nobody asks the frontend.
+			// The second backend reads the result, and nobody asks the frontend.
 			last := alloc(t, second, 150<<10)
 			if err := wait(t, back, []Read{readOf(last.Bytes(), middle.Offer())}); err != nil {
 				t.Fatal(round, err)
@@ -51,7 +51,7 @@ func TestEveryNodeReadsAndOffers(t *testing.T) {
 			last.Free()
 		}
 
-		// The first backend reads from the second, too: a pair may offer both ways at once.
+		// The first backend also reads from the second: both ends of a pair may offer at once.
 		there := connect(t, first, second.Addr())
 		here := alloc(t, second, 5000)
 		defer here.Free()

@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/internal/tlstest"
 )
 
-// TestMain lets this binary be a peer that is to be killed.
+// TestMain lets this binary be a peer that a test kills.
 func TestMain(m *testing.M) {
 	if provider := os.Getenv(ownerEnv); provider != "" {
 		if err := beOwner(provider); err != nil {
@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patient is a Stall that no host stands still for: the default is for deployments.
+// patient is a Stall that exceeds any pause of a host; the default is for deployments.
 const patient = 15 * time.Second
 
-// carriers are the ways to connect two nodes that must all pass the contract.
+// carriers returns the ways to connect two nodes, all of which must pass the contract.
 func carriers(t testing.TB) map[string]Config {
 	cs := map[string]Config{
 		"local": {Providers: []string{"local"}},
@@ -47,7 +47,7 @@ func carriers(t testing.TB) map[string]Config {
 	return cs
 }
 
-// forAll runs a contract test over every carrier.
+// forAll runs a contract test over every provider.
 func forAll(t *testing.T, test func(t *testing.T, c Config)) {
 	for name, c := range carriers(t) {
 		t.Run(name, func(t *testing.T) { test(t, c) })
@@ -79,9 +79,9 @@ func connect(t testing.TB, n *Node, addr string) *Peer {
 	return p
 }
 
-// leastAllocations is how many allocations one call makes in the round of several that had fewest. The whole process is counted,
-// so that on a busy host, where calls are slow, links that look after themselves meanwhile count, too; what each call
-// allocates is in every round.
+// leastAllocations returns the allocations of one call, in the best of several rounds. The count covers the whole
+// process. On a busy host, where calls are slow, it includes the upkeep of links; the allocations of each call are in
+// every round.
 func leastAllocations(call func()) float64 {
 	least := testing.AllocsPerRun(40, call)
 	for range 4 {
@@ -90,7 +90,7 @@ func leastAllocations(call func()) float64 {
 	return least
 }
 
-// pair opens a reader and an owner of memory, connected.
+// pair opens a connected reader and owner of memory.
 func pair(t testing.TB, c Config) (reader, owner *Node, p *Peer) {
 	t.Helper()
 	reader, owner = open(t, c), open(t, c)
@@ -106,18 +106,18 @@ func alloc(t testing.TB, n *Node, size int) *Buffer {
 	return b
 }
 
-// connOf is the byte stream of a peer that has one.
+// connOf returns the byte stream of a peer that has one.
 func connOf(p *Peer) *conn { return p.link.(*conn) }
 
-// remoteOf names length bytes from offset on of the buffer that is offered under key.
+// remoteOf names length bytes from offset on of the buffer offered under key.
 func remoteOf(key uint64, offset, length uint32) Remote {
 	return Remote{Key: key, Offset: offset, Length: length}
 }
 
-// readOf is one read of a chain.
+// readOf returns one read of a chain.
 func readOf(dst []byte, src Remote) Read { return Read{Dst: dst, Src: src} }
 
-// fill writes bytes that depend on their place and a seed.
+// fill writes bytes that depend on their position and a seed.
 func fill(b []byte, seed int) {
 	for i := range b {
 		b[i] = byte(i*7 + seed*13 + i>>8)
@@ -143,7 +143,7 @@ func wait(t testing.TB, p *Peer, chain []Read) error {
 	}
 }
 
-// readInto reads one remote into a fresh buffer and returns a copy of the bytes.
+// readInto reads one remote into a new buffer and returns a copy of the bytes.
 func readInto(t testing.TB, p *Peer, r Remote) ([]byte, error) {
 	t.Helper()
 	b := alloc(t, p.node, max(1, int(r.Length)))
@@ -152,11 +152,11 @@ func readInto(t testing.TB, p *Peer, r Remote) ([]byte, error) {
 	return bytes.Clone(b.Bytes()[:r.Length]), err
 }
 
-// textLogger logs to w; its writes come one after another.
+// textLogger logs to w with serialised writes.
 func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// Where the loops of a process would keep more than half of Go's processors they keep none: an idle loop then
-// waits as a goroutine does, and whoever else has something to do finds a processor.
+// TestIdleLoopsLeaveProcessorsToOthers: if the loops of a process would keep more than half of Go's processors, they
+// keep none. An idle loop then waits like a goroutine, and other work finds a processor.
 func TestIdleLoopsLeaveProcessorsToOthers(t *testing.T) {
 	defer processors.Store(processors.Load())
 	one := open(t, Config{Token: "t", Providers: []string{"tcp"}})
@@ -169,7 +169,7 @@ func TestIdleLoopsLeaveProcessorsToOthers(t *testing.T) {
 		t.Errorf("the loops of two nodes keep %d of %d processors", loopCount.Load(), processors.Load())
 	}
 
-	// A goroutine in Go's poller is "IO wait", one in the kernel "syscall".
+	// A goroutine in Go's poller is in "IO wait", one in the kernel in "syscall".
 	for range 100 {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
@@ -187,7 +187,8 @@ func TestIdleLoopsLeaveProcessorsToOthers(t *testing.T) {
 	t.Error("idle loops do not wait in Go's poller")
 }
 
-// A loop that waits in Go's poller serves, ticks and ends like one that waits in the kernel.
+// TestLoopsThatKeepNoProcessor shows that a loop that waits in Go's poller serves, ticks and ends like one that waits
+// in the kernel.
 func TestLoopsThatKeepNoProcessor(t *testing.T) {
 	defer processors.Store(processors.Load())
 	processors.Store(0)

@@ -7,15 +7,15 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// Peers that take nothing of what they ask for have no more than a bound together. The one that has most gives way, and
-// those with little stay.
+// TestWhoHasMostWaitingGivesWay shows that peers that take nothing of what they request share one bound. The peer
+// with the most data gives way, and peers with little stay.
 func TestWhoHasMostWaitingGivesWay(t *testing.T) {
 	n, good := tcpNode(t, Config{owedMax: 16 << 20})
 	b := alloc(t, n, stream.CopyMax)
 	t.Cleanup(b.Free)
 	r := b.Offer()
 
-	// One chain is 2 MiB of short answers, which are copied.
+	// One chain requests 2 MiB of short answers, which are copied.
 	chain := stream.Frame{Body: stream.RemoteBytes * ChainMax, Kind: stream.KindRead, Count: ChainMax, ID: 1}.Append(nil)
 	for range ChainMax {
 		chain = stream.AppendRemote(chain, r)
@@ -25,7 +25,7 @@ func TestWhoHasMostWaitingGivesWay(t *testing.T) {
 		s.(*net.TCPConn).SetReadBuffer(4096)
 		for range chains {
 			if _, err := s.Write(chain); err != nil {
-				return // it was cut
+				return // it was disconnected
 			}
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// A peer that asks for many short pieces and takes none makes the node copy no more than a bound; then it is cut.
+// TestShortReadsThatNobodyTakesAreBounded shows that a peer that requests many short pieces and takes none makes the
+// node copy no more than a bound, and is then disconnected.
 func TestShortReadsThatNobodyTakesAreBounded(t *testing.T) {
 	n, good := tcpNode(t, Config{})
 	b := alloc(t, n, stream.CopyMax)
@@ -20,7 +21,7 @@ func TestShortReadsThatNobodyTakesAreBounded(t *testing.T) {
 		ask = stream.AppendRemote(ask, r)
 	}
 
-	// As many as would take twice the bound; the node closes the stream before.
+	// Enough for twice the bound; the node closes the stream earlier.
 	asked := 0
 	for ; asked < 2*stream.OwnedMax/(ChainMax*stream.CopyMax); asked++ {
 		if _, err := s.Write(ask); err != nil {
@@ -37,7 +38,7 @@ func TestShortReadsThatNobodyTakesAreBounded(t *testing.T) {
 		n.mu.Unlock()
 	}
 
-	// Its end of the stream stands behind what the sockets hold, which takes long to come through a small one.
+	// The end of the stream comes after the bytes in the sockets, which take long to pass through a small one.
 	until(t, "the peer is cut", func() bool { return len(n.Stats().Peers) == 1 })
 	good()
 }

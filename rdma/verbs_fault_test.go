@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// registrations tells what a node has registered with its device, and what the kernel counts in all.
+// registrations returns a node's registrations with its device, and the kernel's total count.
 func registrations(n *Node) string {
 	d, ok := n.verbs.(*verbsDevice)
 	if !ok {
@@ -65,7 +65,7 @@ func withoutLockRight(cmd *exec.Cmd) (out []byte, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with its bounding set
+		runtime.LockOSThread() // never unlocked, because the thread must end with its bounding set
 		if err = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_IPC_LOCK, 0, 0, 0); err == nil {
 			out, err = cmd.CombinedOutput()
 		}
@@ -108,7 +108,7 @@ func underMemlock(t *testing.T, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src := alloc(t, owner, 3<<20) // its segment is more than may be locked
+	src := alloc(t, owner, 3<<20) // its segment exceeds the limit
 	defer src.Free()
 	fill(src.Bytes(), 1)
 	r := src.Offer()

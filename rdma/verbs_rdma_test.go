@@ -16,8 +16,8 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// addVerbs adds the contract's verbs carrier where DOWNBEAT_RDMA_ADDR names an address of a network
-// interface with an RDMA device ("make test-rdma" does, in a virtual machine with soft-RoCE).
+// addVerbs adds the contract's verbs provider if DOWNBEAT_RDMA_ADDR names an address of a network interface with an
+// RDMA device ("make test-rdma" sets it, in a virtual machine with soft-RoCE).
 func addVerbs(cs map[string]Config) {
 	if os.Getenv("DOWNBEAT_RDMA_ADDR") != "" {
 		cs["verbs"] = verbsConfig()
@@ -25,11 +25,11 @@ func addVerbs(cs map[string]Config) {
 }
 
 func verbsConfig() Config {
-	// Emulated processors on a busy host stand still for seconds.
+	// Emulated processors on a busy host pause for seconds.
 	return Config{Providers: []string{"verbs"}, Listen: os.Getenv("DOWNBEAT_RDMA_ADDR") + ":0", Token: "a token", Stall: 15 * time.Second}
 }
 
-// verbsPeer is a connected pair of nodes with an offered buffer whose segment is granted already.
+// verbsPeer returns a connected pair of nodes with an offered buffer whose segment is already granted.
 func verbsPeer(t *testing.T, c Config) (p *Peer, src *Buffer, r Remote) {
 	t.Helper()
 	if os.Getenv("DOWNBEAT_RDMA_ADDR") == "" {
@@ -47,13 +47,13 @@ func verbsPeer(t *testing.T, c Config) (p *Peer, src *Buffer, r Remote) {
 	return p, src, r
 }
 
-// pairOf is the peer's queue pair, if reads go over one.
+// pairOf returns the peer's queue pair, if reads use one.
 func pairOf(p *Peer) (*verbsPair, bool) {
 	q, ok := (*connOf(p).direct.Load()).(*verbsPair)
 	return q, ok
 }
 
-// granted reads until the peer's segment is known, so that the next read goes over the queue pair.
+// granted reads until the peer's segment is known, so that the next read uses the queue pair.
 func granted(t *testing.T, p *Peer, r Remote) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -74,7 +74,7 @@ func granted(t *testing.T, p *Peer, r Remote) {
 	}
 }
 
-// awaitProvider waits until the peer's reads go over the one named.
+// awaitProvider waits until the peer's reads use the named provider.
 func awaitProvider(t *testing.T, p *Peer, want string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); p.Provider() != want; time.Sleep(5 * time.Millisecond) {
@@ -84,7 +84,8 @@ func awaitProvider(t *testing.T, p *Peer, want string) {
 	}
 }
 
-// Queue pairs break under load, at either end: no read is lost, and verbs come back.
+// TestVerbsQueuePairBreaksUnderLoad shows that no read is lost when queue pairs break under load, at either end, and
+// that verbs return.
 func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 	for _, end := range []string{"reader", "owner"} {
 		t.Run(end, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 				dst[i] = alloc(t, p.node, len(src.Bytes()))
 			}
 			var posted atomic.Int32
-			go func() { // soft-RoCE carries out much of a read within the post
+			go func() { // soft-RoCE performs much of a read within the post
 				for i := range n {
 					p.Read([]Read{readOf(dst[i].Bytes(), r)}, func(err error) { all <- err })
 					posted.Add(1)
@@ -132,7 +133,7 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 				}
 				dst[i].Free()
 			}
-			// The last read may have ended before the break: a pair that nobody uses is found broken by the next.
+			// The last read may have ended before the break: the next read finds the broken pair.
 			for end := time.Now().Add(20 * time.Second); connOf(p).upgrade.again.Load() == 0; time.Sleep(time.Millisecond) {
 				if _, err := readInto(t, p, r); err != nil {
 					t.Fatal(err)
@@ -147,7 +148,7 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 	}
 }
 
-// onlyPeer is the single peer of the node that owns an offered buffer.
+// onlyPeer returns the single peer of the node that owns an offered buffer.
 func onlyPeer(t *testing.T, r Remote) *Peer {
 	t.Helper()
 	nodes.Lock()
@@ -162,7 +163,7 @@ func onlyPeer(t *testing.T, r Remote) *Peer {
 	return nil
 }
 
-// peerOf is the single peer of a node.
+// peerOf returns the single peer of a node.
 func peerOf(t *testing.T, n *Node) *Peer {
 	t.Helper()
 	n.mu.Lock()
@@ -174,7 +175,7 @@ func peerOf(t *testing.T, n *Node) *Peer {
 	return nil
 }
 
-// Messages survive a break: each arrives once, in order, whatever way it took.
+// TestVerbsMessagesSurviveABreak shows that each message arrives once and in order, whichever path it took.
 func TestVerbsMessagesSurviveABreak(t *testing.T) {
 	for _, end := range []string{"sender", "receiver"} {
 		t.Run(end, func(t *testing.T) {
@@ -227,8 +228,8 @@ func TestVerbsMessagesSurviveABreak(t *testing.T) {
 
 func messageSize(i int) int { return 4 + i%7*100 + i%20/19*40<<10 }
 
-// A remote key is worth nothing to another peer where the device has memory windows: its use breaks
-// the user's own queue pair, and the read then ends over TCP.
+// TestVerbsKeyOfAnotherPeer shows that a remote key is worthless to another peer if the device has memory windows:
+// its use breaks the user's own queue pair, and the read then ends over TCP.
 func TestVerbsKeyOfAnotherPeer(t *testing.T) {
 	p, src, r := verbsPeer(t, verbsConfig())
 	other := connect(t, open(t, verbsConfig()), onlyPeer(t, r).node.Addr())
@@ -269,7 +270,8 @@ func TestVerbsDstThatIsNotRegistered(t *testing.T) {
 	}
 }
 
-// An interface without a device, and a peer without verbs: a clear reason, and TCP where allowed.
+// TestVerbsNotThere: for an interface without a device, and for a peer without verbs, there is a clear reason, and
+// TCP if it is allowed.
 func TestVerbsNotThere(t *testing.T) {
 	p, _, _ := verbsPeer(t, verbsConfig())
 	if _, err := Open(Config{Providers: []string{"verbs"}}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "lo") {
@@ -286,7 +288,7 @@ func TestVerbsNotThere(t *testing.T) {
 	}
 }
 
-// A peer whose GID leads nowhere: reads go over TCP after the queue pair's retries.
+// TestVerbsGIDThatDoesNotRoute: if the GID of a peer leads nowhere, reads use TCP after the queue pair's retries.
 func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 	p, src, r := verbsPeer(t, verbsConfig())
 	q, _ := pairOf(p)
@@ -320,7 +322,8 @@ func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 	}
 }
 
-// A chain that took long is proven by its entries, read once more.
+// TestVerbsSlowReadsAreProvenAgain shows that a chain that took long is verified by its entries, which are read once
+// more.
 func TestVerbsSlowReadsAreProvenAgain(t *testing.T) {
 	reader, owner := open(t, verbsConfig()), open(t, verbsConfig())
 	reader.verbs.(*verbsDevice).proof = 0

@@ -4,5 +4,5 @@ package rdma
 
 func addVerbs(map[string]Config) {}
 
-// registrations tells what a node has registered with its device.
+// registrations returns a node's registrations with its device.
 func registrations(*Node) string { return "" }

@@ -11,13 +11,13 @@ import (
 	"downbeat.dev/internal/tlstest"
 )
 
-// With TLS and verbs named together messages come over the stream and over the queue pair, and chains
-// end on either: all the same no two calls of a node's owner meet, and messages keep their order.
+// TestVerbsBesideTLS: with TLS and verbs named together, messages arrive over the stream and over the queue pair, and
+// chains end on either. Still no two calls of a node's owner run at once, and messages keep their order.
 func TestVerbsBesideTLS(t *testing.T) {
 	c := verbsConfig()
 	c.TLS = tlstest.SelfSigned(t)
 	c.TLS.InsecureSkipVerify = true // the certificate is for another address
-	var busy [2]atomic.Bool         // in a call of the reader's, of the owner's
+	var busy [2]atomic.Bool         // during a call of the reader, of the owner
 	in := func(i int) func() {
 		if !busy[i].CompareAndSwap(false, true) {
 			t.Error("two calls met")
@@ -52,7 +52,7 @@ func TestVerbsBesideTLS(t *testing.T) {
 	fill(src.Bytes(), 1)
 	r := src.Offer()
 	granted(t, p, r)
-	plain := make([]byte, 50<<10) // not registered: it is read over the stream
+	plain := make([]byte, 50<<10) // not registered, so it is read over the stream
 	for i := range n {
 		msg := make([]byte, messageSize(i))
 		binary.LittleEndian.PutUint32(msg, uint32(i))

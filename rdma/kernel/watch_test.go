@@ -146,7 +146,7 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Four threads that want one processor cause the tail, and the verdict says so.
+// TestWatchSeesThatProcessorsAreShort: four threads that want one processor cause the tail, and the verdict says so.
 func TestWatchSeesThatProcessorsAreShort(t *testing.T) {
 	c := role(t, "crowd")
 	in, err := c.StdinPipe()
@@ -198,7 +198,7 @@ func TestOpenWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// After Close the kernel holds none of the programs: no measurement continues.
+// TestCloseDetaches shows that after Close the kernel holds none of the programs, so no measurement continues.
 func TestCloseDetaches(t *testing.T) {
 	w, err := Open([]uint16{1}, nil)
 	if errors.Is(err, ErrNotPermitted) && os.Getenv("DOWNBEAT_REQUIRE_KERNEL") == "" {

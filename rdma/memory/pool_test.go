@@ -43,8 +43,8 @@ func TestSizeClasses(t *testing.T) {
 	}
 }
 
-// A buffer that was freed while a READ could be under way is not reused for a while, which shortens
-// memory but ends in no error.
+// TestQuarantine shows that a buffer that was freed while a READ could be running is not reused for a while. This
+// reduces the free memory but causes no error.
 func TestQuarantine(t *testing.T) {
 	p := newPool(t, 4<<20)
 	a := take(t, p, 2<<20)
@@ -58,7 +58,7 @@ func TestQuarantine(t *testing.T) {
 	if a == b && p.now() < quarantine {
 		t.Error("reused at once")
 	}
-	c := take(t, p, 2<<20) // waits for what is left of it
+	c := take(t, p, 2<<20) // waits for the rest of the quarantine
 	if b == c || p.Stats().Quarantined != 0 {
 		t.Errorf("%+v", p.Stats())
 	}
@@ -70,7 +70,7 @@ func TestQuarantine(t *testing.T) {
 		t.Error("Withdraw did not wait for READs")
 	}
 
-	// Whoever knows that the readers have answered need not wait.
+	// A caller that knows that the readers have answered need not wait.
 	c.Offer()
 	c.WithdrawAnswered()
 	c.Free()
@@ -81,7 +81,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A pinned buffer is not given to another owner before the pin is released.
+// TestFreedBufferWaitsForItsReader shows that a pinned buffer gets no other owner before its pin is released.
 func TestFreedBufferWaitsForItsReader(t *testing.T) {
 	p := newPool(t, 4<<20)
 	b := take(t, p, 3<<20)
@@ -103,7 +103,7 @@ func TestFreedBufferWaitsForItsReader(t *testing.T) {
 	take(t, p, 3<<20).Free()
 }
 
-// Another mapping of a segment sees what is offered, and nothing else under the key.
+// TestMapped shows that another mapping of a segment sees the offered bytes, and nothing else under the key.
 func TestMapped(t *testing.T) {
 	p := newPool(t, 4<<20)
 	b := take(t, p, 5000)
@@ -150,7 +150,8 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// Whoever gives a segment cannot shrink it under its reader: without the seals it is not mapped.
+// TestMapRefuses shows that a segment without the seals is not mapped, because its owner could shrink it under its
+// reader.
 func TestMapRefuses(t *testing.T) {
 	p := newPool(t, 4<<20)
 	b := take(t, p, 5000)

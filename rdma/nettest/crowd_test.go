@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// crowdEnv makes this process open connections: address, number, what each of them says.
+// crowdEnv makes this process open connections: address, number, and the bytes that each sends.
 const crowdEnv = "DOWNBEAT_NETTEST_CROWD"
 
 type crowd struct {
@@ -23,10 +23,10 @@ type crowd struct {
 	Says string
 }
 
-// crowded is what a crowd tells.
+// crowded is the report of a crowd.
 type crowded struct{ Opened, Refused int }
 
-// beCrowd opens many connections, tells how many, and holds them until stdin ends.
+// beCrowd opens many connections, reports their number, and holds them until stdin ends.
 func beCrowd(text string) error {
 	var c crowd
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -60,8 +60,8 @@ func beCrowd(text string) error {
 	return err
 }
 
-// Ten thousand connections from one host, silent or talking nonsense: the limits hold, peers that
-// are there go on, and new ones get in once the crowd has been turned away.
+// TestNetTenThousandConnections: one host opens ten thousand connections that are silent or send nonsense. The limits
+// hold, present peers continue, and new ones get in after the crowd has been turned away.
 func TestNetTenThousandConnections(t *testing.T) {
 	for name, says := range map[string]string{"silent": "", "nonsense": strings.Repeat("x", 200)} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestNetTenThousandConnections(t *testing.T) {
 				told = strings.Contains(mob.text(), "{")
 			}
 			t.Logf("%s; at most %d descriptors of ours", mob.line(t, "{"), most)
-			if most > 128+64 { // greetingMax handshakes, and some that are just being closed
+			if most > 128+64 { // greetingMax handshakes, and some that are being closed
 				t.Errorf("%d connections were open at a time", most)
 			}
 			mob.in.Close()

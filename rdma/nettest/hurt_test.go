@@ -15,7 +15,8 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// Two hosts share no memory, even on one machine: the choice falls on what lies between them.
+// TestNetReadAcrossHosts shows that two hosts share no memory, even on one machine: the provider follows the network
+// between them.
 func TestNetReadAcrossHosts(t *testing.T) {
 	p := newPlace(t)
 	h := p.newHost(t, p.stall)
@@ -34,12 +35,12 @@ func TestNetReadAcrossHosts(t *testing.T) {
 	if peer.Provider() != p.provider {
 		t.Errorf("provider %s at the end", peer.Provider())
 	}
-	reads.check(t, 25) // the first ones ask for the segment meanwhile
+	reads.check(t, 25) // the first ones request the segment in the meantime
 	peer.Close()
 	h.end(t)
 }
 
-// Owners are killed while many reads are under way. Every read ends; the others go on.
+// TestNetPeersKilledMidRead: owners are killed during many reads. Every read ends, and the others continue.
 func TestNetPeersKilledMidRead(t *testing.T) {
 	const owners, readers = 3, 4
 	p := newPlace(t)
@@ -89,7 +90,7 @@ func TestNetPeersKilledMidRead(t *testing.T) {
 	}
 }
 
-// readUntil reads until stop or the peer's loss, and counts.
+// readUntil reads until stop or until the peer is lost, and counts.
 func readUntil(t *testing.T, m *mirror, peer *rdma.Peer, r rdma.Remote, stop chan struct{}, ok, lost *atomic.Int64) {
 	for {
 		select {
@@ -110,7 +111,7 @@ func readUntil(t *testing.T, m *mirror, peer *rdma.Peer, r rdma.Remote, stop cha
 	}
 }
 
-// Delay is seen in the percentiles that feed the scheduler.
+// TestNetDelayIsMeasured shows that a delay appears in the percentiles that the scheduler uses.
 func TestNetDelayIsMeasured(t *testing.T) {
 	p := newRoughPlace(t)
 	h := p.newHost(t, p.stall)
@@ -132,7 +133,7 @@ func TestNetDelayIsMeasured(t *testing.T) {
 	h.end(t)
 }
 
-// What a bad network does to packets changes no byte and no order, and loses nothing.
+// TestNetBadNetworks shows that the harm of a bad network changes no byte and no order, and loses nothing.
 func TestNetBadNetworks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -151,8 +152,8 @@ func TestNetBadNetworks(t *testing.T) {
 			m := p.newReader(t, p.stall)
 			peer := m.connect(t, h.Addr)
 			p.hurt(t, c.harm)
-			// Soft-RoCE starts again from the packet that came out of turn; a queue of messages then
-			// hardly moves (perftest's neither), so little is asked of it.
+			// Soft-RoCE starts again from the first packet out of order, so a queue of messages hardly moves (nor
+			// does perftest's), and the test demands little of it.
 			readers, reads, messages, window := 4, 8, 30, 30
 			if p.provider == "verbs" {
 				readers, reads, messages, window = 2, 3, 8, 1
@@ -181,7 +182,7 @@ func TestNetBadNetworks(t *testing.T) {
 	}
 }
 
-// check says that the harm was done.
+// check fails unless the harm was done.
 func (x *tunnel) check(t *testing.T, h harm) {
 	t.Helper()
 	t.Logf("%d packets: %d lost, %d doubled, %d overtaken", x.seen.Load(), x.lost.Load(), x.doubled.Load(), x.overtaken.Load())
@@ -190,8 +191,8 @@ func (x *tunnel) check(t *testing.T, h harm) {
 	}
 }
 
-// A partition, by a hole in the way and by a link that is down: reads end as lost within a few
-// Stalls, and once it heals a new connection works.
+// TestNetPartition: with packets dropped on the way, and with a link down, reads end as lost within a few Stalls.
+// After the partition a new connection works.
 func TestNetPartition(t *testing.T) {
 	for _, how := range []string{"hole", "link"} {
 		t.Run(how, func(t *testing.T) {
@@ -223,7 +224,7 @@ func TestNetPartition(t *testing.T) {
 	}
 }
 
-// again connects until a read succeeds: somebody may still be cut off, or take long.
+// again connects until a read succeeds: a peer may still be disconnected, or slow.
 func (m *mirror) again(t *testing.T, h *host) *rdma.Peer {
 	t.Helper()
 	var err error
@@ -240,8 +241,9 @@ func (m *mirror) again(t *testing.T, h *host) *rdma.Peer {
 	return nil
 }
 
-// An owner that is stopped (not dead) must not hold up its readers: every read ends, and soon as lost.
-// Until the echo notices, its network card may go on serving one-sided reads. Others are unharmed.
+// TestNetOwnerThatIsStopped shows that an owner that is stopped, not dead, does not delay its readers: every read
+// ends, and soon as lost. Until the echo notices, its network card may still serve one-sided reads. Other peers are
+// not affected.
 func TestNetOwnerThatIsStopped(t *testing.T) {
 	p := newPlace(t)
 	h, good := p.newHost(t, p.short), p.newHost(t, p.short)
@@ -263,11 +265,11 @@ func TestNetOwnerThatIsStopped(t *testing.T) {
 	h.end(t)
 }
 
-// A reader that is stopped in the middle of its reads holds nothing for long: it is cut off, the buffer
-// that it was reading can be withdrawn, and other readers do not notice.
+// TestNetReaderThatIsStopped shows that a reader that is stopped in the middle of its reads holds nothing for long:
+// it is disconnected, the buffer that it was reading can be withdrawn, and other readers are not affected.
 func TestNetReaderThatIsStopped(t *testing.T) {
 	p := newPlace(t)
-	m := p.newReader(t, p.short) // here it owns
+	m := p.newReader(t, p.short) // here this node is the owner
 	b, err := m.Alloc(bytesPer)
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +315,7 @@ type reading struct {
 	Stall        time.Duration
 }
 
-// beReader reads until the buffer is not offered any more, and says so after each read.
+// beReader reads until the buffer is no longer offered, and reports each read.
 func beReader(text string) error {
 	var r reading
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -350,7 +352,7 @@ func beReader(text string) error {
 	return errors.New("it is offered for ever")
 }
 
-// A provider that is not there is an error that says so.
+// TestNetPinnedProviderThatIsNotThere shows that a missing provider is an error that says so.
 func TestNetPinnedProviderThatIsNotThere(t *testing.T) {
 	p := newPlace(t)
 	c := config("127.0.0.1", "verbs", p.stall) // loopback never has a device

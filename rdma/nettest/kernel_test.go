@@ -13,7 +13,8 @@ import (
 	"downbeat.dev/rdma/kernel"
 )
 
-// What the kernel saw names the cause: a slow network, and one that loses packets.
+// TestNetKernelExplainsATail shows that the kernel's counts name the cause: a slow network, or one that loses
+// packets.
 func TestNetKernelExplainsATail(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm harm
@@ -65,7 +66,8 @@ func TestNetKernelExplainsATail(t *testing.T) {
 	}
 }
 
-// A cable that is cut while nothing is read over it is seen before the peer is given up, and so is its healing.
+// TestNetKernelSeesACut shows that a cut cable is detected before the peer is given up, even if nothing is read over
+// it, and so is its repair.
 func TestNetKernelSeesACut(t *testing.T) {
 	p := newRoughPlace(t)
 	if p.kind != "namespaces" {
@@ -100,8 +102,8 @@ func TestNetKernelSeesACut(t *testing.T) {
 	h.end(t)
 }
 
-// BenchmarkNetLossyReads reads small buffers one after the other where 5 % of the packets are lost each way: how soon a kernel sends again
-// decides how many take longer than most deadlines.
+// BenchmarkNetLossyReads reads small buffers one after the other while 5 % of the packets are lost in each direction.
+// The kernel's retransmission time decides how many reads take longer than most deadlines.
 func BenchmarkNetLossyReads(b *testing.B) {
 	p := newRoughPlace(b)
 	h := p.newHost(b, p.stall)
@@ -126,7 +128,7 @@ func BenchmarkNetLossyReads(b *testing.B) {
 	h.end(b)
 }
 
-// downbeat net prints what it saw, or says why it cannot.
+// TestNetProcessThatWatches shows that downbeat net prints its measurements, or why it cannot measure.
 func TestNetProcessThatWatches(t *testing.T) {
 	p := newPlace(t)
 	s := newSystem(t, p)

@@ -1,7 +1,7 @@
-// Package nettest runs the data plane and the whole system between hosts, and hurts what lies between
-// them: delay, jitter, loss, duplication, reordering, partition, killed and stopped processes, crowds
-// of connections. "make test-net" makes hosts of network namespaces (root, iproute2); "make test-rdma"
-// runs the same tests over verbs, in a virtual machine and between two.
+// Package nettest runs the data plane and the whole system between hosts, and disturbs the network between them:
+// delay, jitter, loss, duplication, reordering, partition, killed and stopped processes, crowds of connections. "make
+// test-net" makes hosts of network namespaces (root, iproute2). "make test-rdma" runs the same tests over verbs, in
+// one virtual machine and between two.
 package nettest
 
 import (
@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	ownerEnv = "DOWNBEAT_NETTEST_HOST" // address on which this process is to be an owner
+	ownerEnv = "DOWNBEAT_NETTEST_HOST" // address at which this process must be an owner
 	stallEnv = "DOWNBEAT_NETTEST_STALL"
 	token    = "nettest-nettest-nettest"
 	bytesPer = 150 << 10
 
-	ourDevice = "rxe0" // in guests; that of the address here
+	ourDevice = "rxe0" // in guests; the device of this machine's address
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pattern is byte i of every offered buffer.
+// pattern returns byte i of every offered buffer.
 func pattern(i int) byte { return byte(i*11 + i>>8) }
 
 type told struct {
@@ -65,12 +65,12 @@ type told struct {
 // tell writes v as a line.
 func tell(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
 
-// config is a node's, at an address.
+// config returns a node's configuration at an address.
 func config(ip, provider string, stall time.Duration) rdma.Config {
 	return rdma.Config{Listen: ip + ":0", Token: token, Stall: stall, Providers: []string{provider}}
 }
 
-// beOwner is a host: it offers a buffer and returns messages until stdin ends, then tells what is left.
+// beOwner is a host: it offers a buffer and returns messages until stdin ends, and then reports what is left.
 func beOwner(ip string) error {
 	stall, err := time.ParseDuration(os.Getenv(stallEnv))
 	if err != nil {
@@ -111,7 +111,7 @@ type host struct {
 	owner *child
 }
 
-// newHost starts an owner that cuts peers off after stall.
+// newHost starts an owner that disconnects peers after stall.
 func (p *place) newHost(t testing.TB, stall time.Duration) *host {
 	t.Helper()
 	h := &host{place: p}
@@ -130,7 +130,7 @@ func (h *host) next(t testing.TB) told {
 	return v
 }
 
-// end stops the owner and checks that nothing is left of its peers.
+// end stops the owner and checks that nothing of its peers is left.
 func (h *host) end(t testing.TB) {
 	t.Helper()
 	h.owner.in.Close()
@@ -146,12 +146,12 @@ func (h *host) end(t testing.TB) {
 type mirror struct {
 	*rdma.Node
 	patience time.Duration
-	back     atomic.Uint64 // messages that came back, in order; their number is expected next
+	back     atomic.Uint64 // messages that returned, in order; the next expected number
 	wrong    atomic.Uint64 // out of order, twice, or with other bytes
 }
 
-// newReader opens our node. At the test's end nothing may be left of it: no buffer, no descriptor, no
-// queue pair, no registration.
+// newReader opens our node. At the end of the test nothing of it may be left: no buffer, descriptor, queue pair or
+// registration.
 func (p *place) newReader(t testing.TB, stall time.Duration) *mirror {
 	t.Helper()
 	before, held := descriptors(), p.resources(t, ourDevice)
@@ -187,7 +187,7 @@ func (p *place) newReader(t testing.TB, stall time.Duration) *mirror {
 	return m
 }
 
-// messageSize varies from a few bytes to more than one queue pair's message.
+// messageSize varies from a few bytes to more than one message of a queue pair.
 func messageSize(i uint64) int { return 8 + int(i%5)*700 + int(i%11)/10*40<<10 }
 
 func descriptors() int {
@@ -210,7 +210,7 @@ func (m *mirror) reach(addr string) (*rdma.Peer, error) {
 	return m.Connect(ctx, addr)
 }
 
-// read fetches the whole buffer. It fails the test if no outcome comes, or wrong bytes.
+// read fetches the whole buffer. It fails the test if the read does not end, or returns wrong bytes.
 func (m *mirror) read(t testing.TB, p *rdma.Peer, r rdma.Remote) error {
 	b, err := m.Alloc(int(r.Length))
 	if err != nil {
@@ -237,8 +237,8 @@ func (m *mirror) read(t testing.TB, p *rdma.Peer, r rdma.Remote) error {
 	return err
 }
 
-// echo sends n messages more, at most window ahead of what came back, and waits until all have come
-// back, once and in order.
+// echo sends n more messages, at most window ahead of the returned ones, and waits until all have returned once and
+// in order.
 func (m *mirror) echo(t testing.TB, p *rdma.Peer, n, window int) {
 	t.Helper()
 	first := m.back.Load()

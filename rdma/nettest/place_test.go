@@ -19,25 +19,25 @@ import (
 	"time"
 )
 
-// ground says what hosts are made of here. DOWNBEAT_NETTEST chooses:
+// ground describes the hosts of a test run. DOWNBEAT_NETTEST chooses:
 //
 //	1, namespaces  a network namespace per host, TCP ("make test-net")
 //	wire           two RDMA devices of one machine, joined by a cable, each with its address
 //	hosts          two machines: the other one runs this program as an agent
 //
-// The last two are for the virtual machines of "make test-rdma"; they use verbs and nothing else.
+// The last two are for the virtual machines of "make test-rdma"; they use only verbs.
 type ground struct {
 	kind     string
 	provider string
-	patience time.Duration // for what must come
-	stall    time.Duration // for tests in which nobody is to be cut off
-	short    time.Duration // for tests in which somebody is
+	patience time.Duration // for events that must happen
+	stall    time.Duration // for tests in which no peer may be disconnected
+	short    time.Duration // for tests in which some peer must be
 }
 
 const (
 	runEnv    = "DOWNBEAT_NETTEST"
-	agentEnv  = "DOWNBEAT_NETTEST_AGENT"  // address on which this process is to start others
-	remoteEnv = "DOWNBEAT_NETTEST_REMOTE" // order that this process is to pass to the agent
+	agentEnv  = "DOWNBEAT_NETTEST_AGENT"  // address at which this process must start others
+	remoteEnv = "DOWNBEAT_NETTEST_REMOTE" // order that this process must pass to the agent
 	hereIP    = "10.77.0.1"               // of the machines with RDMA devices
 	thereIP   = "10.77.0.2"
 	agentAddr = thereIP + ":7001"
@@ -49,7 +49,7 @@ func groundOf(t testing.TB) ground {
 	switch g.kind {
 	case "":
 		t.Skip("hosts in network namespaces: run make test-net")
-	case "wire", "hosts": // emulated processors on a busy machine stand still for seconds
+	case "wire", "hosts": // emulated processors on a busy machine pause for seconds
 		g.provider, g.patience, g.stall, g.short = "verbs", 2*time.Minute, 15*time.Second, 3*time.Second
 		return g
 	}
@@ -63,21 +63,21 @@ func groundOf(t testing.TB) ground {
 	return g
 }
 
-// place is where the processes of a host run, and the way between it and us.
+// place is where the processes of a host run, and the network between it and us.
 type place struct {
 	ground
-	ns         string // its network namespace, "" outside of namespaces
-	here, ip   string // our address toward it, and its own
-	link, peer string // our network interface toward it, and its own
+	ns         string // its network namespace; "" outside namespaces
+	here, ip   string // our address towards it, and its own
+	link, peer string // our network interface towards it, and its own
 	tun        *tunnel
 }
 
 var places atomic.Int32
 
-// newPlace makes a place behind an undisturbed way.
+// newPlace returns a place behind an undisturbed network.
 func newPlace(t testing.TB) *place { t.Helper(); return makePlace(t, false) }
 
-// newRoughPlace makes a place behind a way that harm can be done to.
+// newRoughPlace returns a place behind a network that the test can disturb.
 func newRoughPlace(t testing.TB) *place { t.Helper(); return makePlace(t, true) }
 
 func makePlace(t testing.TB, rough bool) *place {
@@ -90,7 +90,7 @@ func makePlace(t testing.TB, rough bool) *place {
 		sweep.Do(sweepOut)
 		pid, i := os.Getpid(), places.Add(1)
 		p.ns, p.link = fmt.Sprintf("dbnet%d-%d", pid, i), fmt.Sprintf("db%d-%d", pid%10000, i)
-		subnet := fmt.Sprintf("10.%d.%d", 80+pid%160, i%256) // two runs at a time have their own
+		subnet := fmt.Sprintf("10.%d.%d", 80+pid%160, i%256) // two concurrent runs have separate subnets
 		p.here, p.ip = subnet+".1", subnet+".2"
 		if out, err := exec.Command("ip", "netns", "add", p.ns).CombinedOutput(); err != nil {
 			t.Skipf("test-net: skipped: no network namespaces here: %s", out)
@@ -113,7 +113,7 @@ func makePlace(t testing.TB, rough bool) *place {
 
 var sweep sync.Once
 
-// sweepOut removes namespaces of runs that were killed: their addresses may be ours.
+// sweepOut removes the namespaces of killed runs, which may have our addresses.
 func sweepOut() {
 	all, _ := filepath.Glob("/var/run/netns/dbnet*")
 	for _, name := range all {
@@ -131,10 +131,10 @@ func ip(t testing.TB, args ...string) {
 	}
 }
 
-// order is what an agent is asked to start.
+// order is a process for an agent to start.
 type order struct{ Env, Args []string }
 
-// command prepares a process at the place; nil: here. env adds to ours.
+// command prepares a process at the place; nil: here. env is added to our environment.
 func (p *place) command(env []string, args ...string) *exec.Cmd {
 	exe, _ := os.Executable()
 	if args[0] == "" {
@@ -160,18 +160,18 @@ func (p *place) do(t testing.TB, args ...string) {
 	}
 }
 
-// child is a process that is being listened to.
+// child is a process whose output the test reads.
 type child struct {
 	at    *place
 	cmd   *exec.Cmd
 	in    io.Closer
-	said  sync.Mutex // protects lines, next
+	said  sync.Mutex // protects lines and next
 	lines []string
-	next  int           // line that line looks at next
-	ended chan struct{} // closed when it has ended and all it said is in lines
+	next  int           // the line that line reads next
+	ended chan struct{} // closed when it has ended and all its output is in lines
 }
 
-// start starts a process; it is killed when the test ends.
+// start starts a process, which is killed when the test ends.
 func (p *place) start(t testing.TB, env []string, args ...string) *child {
 	t.Helper()
 	c := &child{at: p, cmd: p.command(env, args...), ended: make(chan struct{})}
@@ -180,7 +180,7 @@ func (p *place) start(t testing.TB, env []string, args ...string) *child {
 		t.Fatal(err)
 	}
 	c.cmd.Stdout, c.cmd.Stderr = w, w
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should we be killed
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if this process is killed
 	if c.in, err = c.cmd.StdinPipe(); err == nil {
 		err = c.cmd.Start()
 	}
@@ -245,14 +245,14 @@ func (c *child) line(t testing.TB, want string) string {
 	}
 }
 
-// since is what was said and not looked at.
+// since returns the unread output.
 func (c *child) since() string {
 	c.said.Lock()
 	defer c.said.Unlock()
 	return strings.Join(c.lines[c.next:], "\n")
 }
 
-// skip passes over what was said until now.
+// skip passes over the output so far.
 func (c *child) skip() {
 	c.said.Lock()
 	defer c.said.Unlock()
@@ -271,10 +271,10 @@ func (c *child) code(t testing.TB, limit time.Duration) int {
 	}
 }
 
-// kill ends it as a crash does (SIGKILL).
+// kill ends it like a crash (SIGKILL).
 func (c *child) kill() { c.cmd.Process.Kill() }
 
-// signal sends one of SIGTERM, SIGSTOP, SIGCONT to the process, wherever it is.
+// signal sends SIGTERM, SIGSTOP or SIGCONT to the process, wherever it is.
 func (c *child) signal(s syscall.Signal) {
 	if c.at != nil && c.at.kind == "hosts" {
 		switch s {
@@ -287,12 +287,12 @@ func (c *child) signal(s syscall.Signal) {
 	c.cmd.Process.Signal(s)
 }
 
-// beRemote stands for a process of the agent's: what it says, and its exit code, are this one's.
-// The order goes first; then a byte per event: E for the end of stdin, or a signal's number.
+// beRemote stands for a process of the agent: it has that process's output and exit code. It sends the order first,
+// and then a byte per event: E for the end of stdin, or a signal's number.
 func beRemote(text string) int {
 	var s net.Conn
 	var err error
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // it may still be booting
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // the agent may still be booting
 		if s, err = net.DialTimeout("tcp", agentAddr, 30*time.Second); err == nil || time.Now().After(end) {
 			break
 		}
@@ -333,9 +333,9 @@ func beRemote(text string) int {
 	}
 }
 
-// beAgent starts what remotes ask for, until it is killed.
+// beAgent starts the processes that remotes request, until it is killed.
 func beAgent(addr string) error {
-	os.Unsetenv(agentEnv) // what it starts has roles of its own
+	os.Unsetenv(agentEnv) // the processes that it starts have other roles
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -380,7 +380,7 @@ func serveRemote(s net.Conn) error {
 			b, err := in.ReadByte()
 			switch {
 			case err != nil:
-				cmd.Process.Kill() // its stand-in was
+				cmd.Process.Kill() // its stand-in was killed
 				return
 			case b == 'E':
 				stdin.Close()

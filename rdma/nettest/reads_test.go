@@ -8,14 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readCount counts READ requests of RDMA on our link: the proof that nobody's processor answered.
+// readCount counts RDMA READ requests on our link: proof that no processor answered the reads.
 type readCount struct {
 	n  atomic.Int64
 	on bool
 }
 
-// countReads listens on our link to the place until the test ends; it counts nothing where there are
-// no verbs.
+// countReads listens on our link to the place until the test ends. Without verbs it counts nothing.
 func (p *place) countReads(t testing.TB) *readCount {
 	t.Helper()
 	c := &readCount{on: p.provider == "verbs"}
@@ -49,7 +48,7 @@ func (p *place) countReads(t testing.TB) *readCount {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// isRead tells a READ request of a reliable connection in RoCE v2: UDP to port 4791, opcode 12.
+// isRead reports whether a packet is a READ request of a reliable connection in RoCE v2: UDP to port 4791, opcode 12.
 func isRead(b []byte) bool {
 	const udp, port, opcode = 17, 4791, 12
 	if len(b) < 20 || b[0]>>4 != 4 || b[9] != udp {
@@ -59,7 +58,7 @@ func isRead(b []byte) bool {
 	return len(b) > head+8 && int(b[head+2])<<8|int(b[head+3]) == port && b[head+8] == opcode
 }
 
-// check fails if fewer READs than least were seen.
+// check fails if there were fewer READs than least.
 func (c *readCount) check(t testing.TB, least int64) {
 	t.Helper()
 	if !c.on {

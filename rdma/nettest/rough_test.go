@@ -13,13 +13,13 @@ import (
 	"downbeat.dev/bench/chaos/lan"
 )
 
-// harm is what a bad network does to packets, each way.
+// harm is what a bad network does to packets in each direction.
 type harm struct {
-	delay, jitter            time.Duration // each packet: delay ± jitter, drawn for itself
-	loss, duplicate, reorder float64       // percent of packets; reordered ones are overtaken by those behind
+	delay, jitter            time.Duration // each packet: delay ± jitter, drawn separately
+	loss, duplicate, reorder float64       // percent of packets; later packets overtake the reordered ones
 }
 
-// hurt does harm to the way to the place from now on: netem where the kernel has it, else the tunnel.
+// hurt disturbs the network to the place from now on, with netem if the kernel has it, otherwise with the tunnel.
 func (p *place) hurt(t testing.TB, h harm) {
 	t.Helper()
 	if p.tun != nil {
@@ -30,7 +30,7 @@ func (p *place) hurt(t testing.TB, h harm) {
 		t.Fatal("this way cannot be harmed: newRoughPlace makes one that can")
 	}
 	args := []string{"root", "netem", "limit", "100000"}
-	if h.reorder > 0 { // netem sends these at once; the others must be late
+	if h.reorder > 0 { // netem sends these at once, so the others must be late
 		h.delay = max(h.delay, 2*time.Millisecond)
 	}
 	if h.delay > 0 {
@@ -51,7 +51,7 @@ func (p *place) hurt(t testing.TB, h harm) {
 
 func us(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) + "us" }
 
-// cut makes a hole: nothing passes and nothing is closed.
+// cut drops all packets and closes nothing.
 func (p *place) cut(t testing.TB) {
 	t.Helper()
 	if p.tun != nil {
@@ -70,13 +70,12 @@ func (p *place) heal(t testing.TB) {
 		p.tun.hole.Store(false)
 		return
 	}
-	(*place)(nil).command(nil, "tc", "qdisc", "del", "dev", p.link, "root").Run() // here first: the way to the agent
+	(*place)(nil).command(nil, "tc", "qdisc", "del", "dev", p.link, "root").Run() // here first: it is the way to the agent
 	p.command(nil, "tc", "qdisc", "del", "dev", p.peer, "root").Run()
 }
 
-// tunnel is the cable between us and a namespace: two TUN devices, and a forwarder of packets that
-// does harm by a generator whose seed the test prints (DOWNBEAT_SEED sets it). The kernel of the
-// host need not have netem.
+// tunnel is the cable between us and a namespace: two TUN devices, and a forwarder that harms packets with a random
+// generator, whose seed the test prints (DOWNBEAT_SEED sets it). The kernel of the host need not have netem.
 type tunnel struct {
 	harm                           atomic.Pointer[harm]
 	hole                           atomic.Bool
@@ -120,11 +119,11 @@ func newTunnel(t testing.TB, p *place) *tunnel {
 
 type packet struct {
 	due time.Time
-	at  int64 // place in the order of arrival
+	at  int64 // position in the order of arrival
 	b   []byte
 }
 
-// packets is a heap, the first due on top.
+// packets is a heap with the first due packet on top.
 type packets []packet
 
 func (q packets) Len() int { return len(q) }
@@ -140,10 +139,10 @@ func (q *packets) Pop() any {
 	return p
 }
 
-// overtakenBy is how long a reordered packet is held back for others to pass it.
+// overtakenBy is the time for which a reordered packet is held back, so that others pass it.
 const overtakenBy = 3 * time.Millisecond
 
-// forward reads packets and decides on each by rng; deliver writes them when they are due.
+// forward reads packets and decides about each one with rng; deliver writes them when they are due.
 func (x *tunnel) forward(from, to *os.File, rng *rand.Rand) {
 	defer x.wait.Done()
 	queue := make(chan packet, 4096)
@@ -196,7 +195,7 @@ func (x *tunnel) deliver(to *os.File, queue <-chan packet) {
 			}
 			last = max(last, p.at)
 			if !x.hole.Load() {
-				to.Write(p.b) // a device that is down takes nothing: that is loss
+				to.Write(p.b) // a device that is down accepts nothing, which is a loss
 			}
 		}
 		if len(waiting) > 0 {

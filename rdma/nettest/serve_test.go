@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// system is a deployment of three processes of bin/downbeat: scheduler, backend, and frontends that
-// send load. Real models run where ONNX Runtime is at hand, an emulated one elsewhere.
+// system is a deployment of three processes of bin/downbeat: scheduler, backend, and frontends that send load. It
+// runs real models if ONNX Runtime is available, otherwise an emulated one.
 type system struct {
 	*place
 	binary, secret      string
@@ -55,7 +55,7 @@ func newSystem(t testing.TB, p *place) *system {
 	return s
 }
 
-// repository returns a directory of one model, and whether it is a real one.
+// repository returns a directory of one model, and whether the model is real.
 func repository(t testing.TB) (dir string, real bool) {
 	t.Helper()
 	const model = "vehicle-s"
@@ -78,7 +78,7 @@ func (s *system) run(t testing.TB, at *place, word string, args ...string) *chil
 	return at.start(t, nil, args...)
 }
 
-// address of a place, or ours towards the other.
+// at returns the address of a place, or our address towards the other place.
 func (s *system) at(p *place) string {
 	if p == nil {
 		return s.here
@@ -120,8 +120,8 @@ func (s *system) flows(t testing.TB) {
 
 var sentLine = regexp.MustCompile(`sent (\d+) = (.*); generator`)
 
-// account waits for the load's end and checks that every request ended in an output or an outcome
-// that has a name. It returns how many were sent and how many served.
+// account waits for the end of the load and checks that every request ended with an output or a named outcome. It
+// returns the numbers of requests sent and served.
 func (s *system) account(t testing.TB, load *child) (sent, served int) {
 	t.Helper()
 	if code := load.code(t, s.patience); code != 0 {
@@ -150,8 +150,8 @@ func (s *system) account(t testing.TB, load *child) (sent, served int) {
 	return sent, served
 }
 
-// flowing starts load and waits until the backend reads from it, or all has ended. A frontend that
-// reached no scheduler in its 10 s has said so: then another one is started.
+// flowing starts load and waits until the backend reads from it, or until all has ended. A frontend that reached no
+// scheduler within its 10 s reports this, and then another one is started.
 func (s *system) flowing(t testing.TB, span time.Duration) *child {
 	t.Helper()
 	for end := time.Now().Add(s.patience); ; {
@@ -176,7 +176,7 @@ func (s *system) flowing(t testing.TB, span time.Duration) *child {
 	}
 }
 
-// serves checks that a fresh frontend is served.
+// serves checks that a new frontend is served.
 func (s *system) serves(t testing.TB) {
 	t.Helper()
 	var served int
@@ -187,7 +187,7 @@ func (s *system) serves(t testing.TB) {
 	}
 }
 
-// stop ends both ends by SIGTERM: exit code 0 also means that no buffer and no registration is left.
+// stop ends both ends with SIGTERM. Exit code 0 also means that no buffer and no registration is left.
 func (s *system) stop(t testing.TB) {
 	t.Helper()
 	for _, c := range []*child{s.backend, s.scheduler} {
@@ -198,8 +198,7 @@ func (s *system) stop(t testing.TB) {
 	}
 }
 
-// resources counts queue pairs and the like of this machine's devices, or of the one named; "" without
-// verbs.
+// resources counts queue pairs and similar objects of this machine's devices, or of the named one; "" without verbs.
 func (p *place) resources(t testing.TB, device string) string {
 	t.Helper()
 	if p.provider != "verbs" {
@@ -231,9 +230,9 @@ func (p *place) nothingLeft(t testing.TB, device, before string) {
 	}
 }
 
-// Scheduler and frontend here, backend on another host: every request is accounted for, the inputs go
-// by the provider asked for; so again when the backend is killed under load and comes back. A
-// frontend that is killed leaves no trace at the others.
+// TestNetThreeProcesses: scheduler and frontend here, backend on another host. Every request is accounted for, and
+// the inputs use the requested provider, also after the backend was killed under load and has returned. A killed
+// frontend leaves no trace at the others.
 func TestNetThreeProcesses(t *testing.T) {
 	p := newPlace(t)
 	before := p.resources(t, "")
@@ -268,8 +267,8 @@ func TestNetThreeProcesses(t *testing.T) {
 	p.nothingLeft(t, "", before)
 }
 
-// The control links and the data plane over a bad network, and through a partition: every request
-// ends, and once it is healed requests are served again.
+// TestNetThreeProcessesOverABadNetwork runs the control links and the data plane over a bad network, and through a
+// partition. Every request ends, and after the partition requests are served again.
 func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
 	bad := harm{delay: 5 * time.Millisecond, jitter: 2 * time.Millisecond, loss: 2, duplicate: 1, reorder: 10}
 	for name, far := range map[string]func(t *testing.T, s *system, p *place){
@@ -279,7 +278,7 @@ func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, bad := newRoughPlace(t), bad
 			if p.provider == "verbs" {
-				bad.jitter, bad.reorder = 0, 0 // soft-RoCE would be all that runs: see TestNetBadNetworks
+				bad.jitter, bad.reorder = 0, 0 // only soft-RoCE's recovery would run: see TestNetBadNetworks
 			}
 			if p.kind == "hosts" {
 				t.Skip("the orders to the other machine take the same way")
@@ -307,7 +306,8 @@ func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
 	}
 }
 
-// Ten thousand silent connections at the scheduler: the sessions that are there go on.
+// TestNetTenThousandConnectionsAtTheScheduler: ten thousand silent connections at the scheduler do not disturb
+// present sessions.
 func TestNetTenThousandConnectionsAtTheScheduler(t *testing.T) {
 	p := newPlace(t)
 	if p.kind != "namespaces" {
@@ -324,12 +324,13 @@ func TestNetTenThousandConnectionsAtTheScheduler(t *testing.T) {
 	if sent, served := s.account(t, load); served == 0 {
 		t.Errorf("%d sent, none served", sent)
 	}
-	s.serves(t) // once those without a handshake have been turned away
+	s.serves(t) // after those without a handshake have been turned away
 	mob.in.Close()
 	s.stop(t)
 }
 
-// A provider that is pinned and not there is an error that says so, and an exit code.
+// TestNetProcessPinnedToWhatIsNotThere shows that a pinned provider that is missing is an error that says so, and an
+// exit code.
 func TestNetProcessPinnedToWhatIsNotThere(t *testing.T) {
 	p := newPlace(t)
 	s := newSystem(t, p)

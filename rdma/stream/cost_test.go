@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// FuzzHandshakeCost: a stranger's first bytes take next to no memory.
+// FuzzHandshakeCost shows that a stranger's first bytes take almost no memory.
 func FuzzHandshakeCost(f *testing.F) {
 	f.Add(newHello(NodeID{1}).appendHello(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, 4096))

@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// TestOffsetsBeyond32BitsAreNotNarrowed: a request with such an offset reads nothing, instead of the bytes at its low
-// bits.
+// TestOffsetsBeyond32BitsAreNotNarrowed shows that a request with such an offset reads nothing, instead of the bytes
+// at its low bits.
 func TestOffsetsBeyond32BitsAreNotNarrowed(t *testing.T) {
 	for _, offset := range []uint64{1 << 32, 1<<32 + 16, math.MaxUint64} {
 		b := AppendRemote(nil, memory.Remote{Key: 1, Length: 10})

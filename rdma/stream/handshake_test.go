@@ -13,7 +13,7 @@ import (
 // patient is longer than any stall of a host.
 const patient = 30 * time.Second
 
-// A connector of another version gets an answer that says so.
+// TestAnotherVersionIsTold shows that a connector of another version gets an answer that says so.
 func TestAnotherVersionIsTold(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -38,7 +38,8 @@ func TestAnotherVersionIsTold(t *testing.T) {
 	}
 }
 
-// A stranger gets no data that depends on the token before proving that it holds the token.
+// TestStrangersGetNothingMadeOfTheToken shows that a stranger gets no data that depends on the token before proving
+// that it holds the token.
 func TestStrangersGetNothingMadeOfTheToken(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTLSStall: a peer that stalls or leaves during TLS's handshake is lost. This is not a certificate error, after
-// which no other provider would be tried.
+// TestTLSStall shows that a peer that stalls or leaves during TLS's handshake is lost. This is not a certificate
+// error, after which no other provider would be tried.
 func TestTLSStall(t *testing.T) {
 	for name, leaves := range map[string]bool{"stalls": false, "leaves": true} {
 		here, there := net.Pipe()

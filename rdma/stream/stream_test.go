@@ -109,8 +109,8 @@ func (e *end) take(t *testing.T, enough func() bool) {
 	}
 }
 
-// Messages of all lengths, from several goroutines, written at once or in parts because of a full socket, arrive
-// complete and in the order in which they were queued.
+// TestMessagesArriveInOrder shows that messages of all lengths, from several goroutines, written at once or in parts
+// because of a full socket, arrive complete and in the order in which they were queued.
 func TestMessagesArriveInOrder(t *testing.T) {
 	here, there := ends(t)
 	const senders, each = 4, 100
@@ -172,7 +172,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	}
 }
 
-// Bytes of an answer land in their chain, and a chain that was given up does not affect the next one.
+// TestChainsAreFilledInTheirOrder shows that the bytes of an answer land in their chain, and that a chain that was
+// given up does not affect the next one.
 func TestChainsAreFilledInTheirOrder(t *testing.T) {
 	here, there := ends(t)
 	const size = 3000
@@ -230,8 +231,8 @@ func TestChainsAreFilledInTheirOrder(t *testing.T) {
 	}
 }
 
-// FuzzReader: the same bytes, in one piece and one by one, give the same result, and take no more memory than their
-// length.
+// FuzzReader shows that the same bytes, in one piece and one by one, give the same result, and take no more memory
+// than their length.
 func FuzzReader(f *testing.F) {
 	f.Add(Frame{Kind: KindEcho, ID: 5}.Append(nil))
 	f.Add(append(Frame{Body: 3, Kind: KindMessage}.Append(nil), "abc"...))

@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// A queue's memory follows its length, even if it is never empty.
+// TestQueueThatIsNeverEmptyKeepsNoMemory shows that a queue's memory follows its length, even if it is never empty.
 func TestQueueThatIsNeverEmptyKeepsNoMemory(t *testing.T) {
 	q := queue{copied: new(atomic.Int64)}
 	q.copyIn(make([]byte, 100))
@@ -29,9 +29,10 @@ func TestQueueThatIsNeverEmptyKeepsNoMemory(t *testing.T) {
 	}
 }
 
-// Cutting a TLS peer that reads nothing does not wait for it: the loop does this under the connection's lock.
+// TestCutOfATLSPeerWritesNothing shows that disconnecting a TLS peer that reads nothing does not wait for it: the
+// loop does this under the connection's lock.
 func TestCutOfATLSPeerWritesNothing(t *testing.T) {
-	here, there := net.Pipe() // whose writes wait for a reader
+	here, there := net.Pipe() // a pipe, whose writes wait for a reader
 	defer there.Close()
 	cfg := tlstest.SelfSigned(t)
 	server := tls.Server(there, cfg)
