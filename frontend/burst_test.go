@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// bursts is a scheduler that refuses every request and keeps how many came at once.
+// bursts is a scheduler that refuses every request and records the sizes of bursts.
 type bursts struct {
 	events control.FrontendEvents
 
@@ -37,7 +37,8 @@ func (*bursts) Cancel(wire.Cancel) error        { return nil }
 func (*bursts) Command(wire.ModelCommand) error { return nil }
 func (*bursts) Close() error                    { return nil }
 
-// The requests of a burst reach the scheduler together, so that none of them is made a batch before the others are there; and each has its own end.
+// TestBurstsAreSubmittedAtOnce shows that the requests of a burst reach the scheduler together, so that none of them
+// enters a batch before the others have arrived, and that each ends separately.
 func TestBurstsAreSubmittedAtOnce(t *testing.T) {
 	l := &bursts{}
 	addr, forget := control.ListenInProcess(func(_ wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {

@@ -21,11 +21,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// double has a deadline that no host stands still for.
+// double has a deadline that exceeds any pause of a host.
 var double = model.Info{ID: 7, Name: "double", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
 	Inputs: []model.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}, Outputs: []model.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{4}}}}
 
-// doubled answers with every byte doubled.
+// doubled returns the input with every byte doubled.
 func doubled(_ wire.Submit, in []byte) ([]byte, model.Reason) {
 	out := make([]byte, len(in))
 	for i, v := range in {
@@ -94,7 +94,8 @@ func TestInfer(t *testing.T) {
 	}
 }
 
-// TestSLOBinds: a model may say that no caller's deadline is later than its SLO allows; an earlier one holds.
+// TestSLOBinds shows that a model may require that no caller's deadline is later than its SLO allows, while an
+// earlier deadline still holds.
 func TestSLOBinds(t *testing.T) {
 	for _, c := range []struct {
 		binds       bool
@@ -161,8 +162,8 @@ func TestInferManyCallers(t *testing.T) {
 	}
 }
 
-// TestRequestMovesToTheVersionThatServes: a version is replaced while a request for the model queues. One that named no
-// version is answered by the new version; one that named the old version ends with no_backend.
+// TestRequestMovesToTheVersionThatServes: a version is replaced while a request for the model is queued. A request
+// that named no version is answered by the new version; one that named the old version ends with no_backend.
 func TestRequestMovesToTheVersionThatServes(t *testing.T) {
 	answer := func(m wire.Submit, in []byte) ([]byte, model.Reason) {
 		if m.Model == double.ID {
@@ -213,7 +214,7 @@ func TestPrepare(t *testing.T) {
 			return nil
 		}
 	}
-	// The request queues while the hook works; the backend asks after it, on a busy host in a later attempt.
+	// The request is queued while the hook works. The backend requests its input, on a busy host in a later attempt.
 	for after := 20 * time.Millisecond; ; after *= 4 {
 		s.Hold()
 		r, err := c.Do(context.Background(), frontend.Request{Model: "double", Input: b, Prepare: fill(func() {
@@ -229,7 +230,7 @@ func TestPrepare(t *testing.T) {
 			break
 		}
 	}
-	// The backend asks while the hook works: refused, and submitted again.
+	// The backend requests the input while the hook works: refused, and submitted again.
 	refused := s.Refused()
 	r, err := c.Do(context.Background(), frontend.Request{Model: "double", Input: b, Prepare: fill(func() {
 		wait(t, func() bool { return s.Refused() > refused })
@@ -247,7 +248,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestMargin: the scheduler is told a deadline earlier by the margin, at most a tenth of the budget.
+// TestMargin shows that the scheduler is told a deadline that is earlier by the margin, at most a tenth of the
+// budget.
 func TestMargin(t *testing.T) {
 	const margin = 5 * time.Second
 	c, s := open(t, doubled, frontend.Options{Margin: margin})
@@ -287,7 +289,8 @@ func TestDoAll(t *testing.T) {
 	}
 }
 
-// TestDoWhole: of calls that are worth nothing without each other none is begun after one has failed, and each has an error.
+// TestDoWhole: of calls that are useless without each other, none begins after one has failed, and each gets an
+// error.
 func TestDoWhole(t *testing.T) {
 	c, _ := open(t, doubled, frontend.Options{})
 	calls := make([]frontend.Call, 3)

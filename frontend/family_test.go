@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// variants are emulated models of one family, the better the slower.
+// variants returns emulated models of one family. More accurate models are slower.
 func variants() map[string]string {
 	all := map[string]string{}
 	for i, v := range []string{"s", "m", "l"} {
@@ -25,8 +25,9 @@ func variants() map[string]string {
 	return all
 }
 
-// TestFamilyAnswersWithAVariant: who asks for a family is told which variant answered; who asks for a variant, or for
-// more accuracy, gets that or is refused at once. The scheduler and the backend are the real ones.
+// TestFamilyAnswersWithAVariant shows that a request for a family learns which variant answered, and that a request
+// for a variant, or for more accuracy, gets that or is refused at once. The scheduler and the backend are the real
+// ones.
 func TestFamilyAnswersWithAVariant(t *testing.T) {
 	s, err := stage.Open(context.Background(), variants(), 1)
 	if err != nil {

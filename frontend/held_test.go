@@ -15,14 +15,14 @@ import (
 	"downbeat.dev/frontend/frontendtest"
 )
 
-// largeBytes are those of an output that is worth holding.
+// largeBytes is the size of an output that is worth holding.
 const largeBytes = 256 << 10
 
 func bytesTensor(name string, n int64) []frontend.TensorInfo {
 	return []frontend.TensorInfo{{Name: name, Datatype: model.Uint8, Shape: []int64{n}}}
 }
 
-// spread makes a large output and a small one of a byte; sum adds up what is large.
+// spread makes a large output and a small one of a byte; sum adds up the large one.
 var (
 	spread = frontendtest.Model{Name: "spread", Inputs: bytesTensor("x", 1), BatchMax: 4,
 		Outputs: append(bytesTensor("large", largeBytes), bytesTensor("small", 1)...),
@@ -46,7 +46,7 @@ var (
 		}}
 )
 
-// wantSum is what sum answers to 7 and to what spread makes of x.
+// wantSum returns sum's answer to 7 and to spread's output for x.
 func wantSum(x byte) (total uint64) {
 	total = 7
 	for i := range largeBytes {
@@ -55,8 +55,8 @@ func wantSum(x byte) (total uint64) {
 	return total
 }
 
-// TestOutputsStayWithTheirBackend: an output that is held is another backend's input, can be fetched, and is gone when it is released or
-// its backend has left.
+// TestOutputsStayWithTheirBackend shows that a held output can be another backend's input, can be fetched, and is
+// gone after it is released or its backend has left.
 func TestOutputsStayWithTheirBackend(t *testing.T) {
 	server := frontendtest.Start(t, sum)
 	leave := server.Join(t, "maker", spread)
@@ -86,7 +86,7 @@ func TestOutputsStayWithTheirBackend(t *testing.T) {
 		made.Release()
 	}
 
-	// What is released may be read a little longer; then it is refused.
+	// A released output may be readable a little longer; then it is refused.
 	made, held := makeLarge(ctx, t, c, 1)
 	made.Release()
 	for checkSum(ctx, c, held, wantSum(1)) == nil {
@@ -109,7 +109,8 @@ func TestOutputsStayWithTheirBackend(t *testing.T) {
 	}
 }
 
-// makeLarge asks spread until its backend holds the large output: at first it may have no slot to spare.
+// makeLarge calls spread until its backend holds the large output, because at first the backend may have no slot to
+// spare.
 func makeLarge(ctx context.Context, t *testing.T, c *frontend.Client, x byte) (frontend.Result, *frontend.Held) {
 	t.Helper()
 	for {
@@ -148,7 +149,7 @@ func isInputUnavailable(err error) bool {
 	return errors.As(err, &of) && of.Reason == model.InputUnavailable
 }
 
-// TestPartsAreChecked: what cannot be right names the field.
+// TestPartsAreChecked shows that an error names the invalid field.
 func TestPartsAreChecked(t *testing.T) {
 	c := frontendtest.Start(t, sum).Client(t)
 	if _, err := c.AwaitModel(t.Context(), "sum"); err != nil {

@@ -11,8 +11,8 @@ func info(name, version string, ready bool) model.Info {
 	return model.Info{Name: name, Version: version, Ready: ready}
 }
 
-// TestAnnouncementsAddUp: within a session an announcement tells what changed; the first one of a
-// session takes away what it does not name; of two words about one model the later holds.
+// TestAnnouncementsAddUp shows that within a session an announcement contains only changes, that the first one of a
+// session removes the models that it does not name, and that the later of two announcements of a model holds.
 func TestAnnouncementsAddUp(t *testing.T) {
 	table, _ := newModelTable([]model.Info{info("a", "1", true), info("b", "1", true)}, nil, 10, true)
 	table, _ = newModelTable([]model.Info{info("b", "1", true), info("b", "1", false)}, table, 20, false)
@@ -31,8 +31,8 @@ func TestAnnouncementsAddUp(t *testing.T) {
 	}
 }
 
-// TestForgottenModels: an id without a name takes away the model that had it in this session, and no
-// other; what was lost is not kept for ever.
+// TestForgottenModels shows that an id without a name removes the model that had it in this session, and no other,
+// and that lost models are not kept forever.
 func TestForgottenModels(t *testing.T) {
 	numbered := func(name string, id uint32) model.Info {
 		return model.Info{Name: name, Version: "1", ID: id, Ready: true}
@@ -43,7 +43,7 @@ func TestForgottenModels(t *testing.T) {
 		t.Fatalf("b was forgotten: %+v", table.byName)
 	}
 	table, _ = newModelTable([]model.Info{numbered("c", 1)}, table, 30, false)
-	table, _ = newModelTable([]model.Info{numbered("d", 0)}, table, 40, true) // another scheduler's 0
+	table, _ = newModelTable([]model.Info{numbered("d", 0)}, table, 40, true) // another scheduler's id 0
 	table, _ = newModelTable([]model.Info{{ID: 1}}, table, 50, false)
 	if a, c := table.byName[modelName{"a", "1"}], table.byName[modelName{"c", "1"}]; a == nil || c == nil || len(table.all) != 3 {
 		t.Fatalf("a and c may come back: %+v", table.byName)
@@ -54,7 +54,7 @@ func TestForgottenModels(t *testing.T) {
 	}
 }
 
-// TestReadyByName: a model is awaited while a version may still come, and not for ever.
+// TestReadyByName shows that a client waits for a model while a version may still come, but not forever.
 func TestReadyByName(t *testing.T) {
 	minute := int64(time.Minute)
 	for name, tc := range map[string]struct {

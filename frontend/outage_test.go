@@ -15,8 +15,8 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// TestOutagesHaveTheirReason: a request that expires while no scheduler is there, or while it says
-// nothing, tells so; it was not dropped for its deadline.
+// TestOutagesHaveTheirReason shows that a request that expires while there is no scheduler, or while it is silent,
+// says so: it was not dropped because of its deadline.
 func TestOutagesHaveTheirReason(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{Reconnect: time.Minute})
 	short := func() error {

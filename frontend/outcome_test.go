@@ -44,7 +44,7 @@ func TestOutcomes(t *testing.T) {
 		ended <- err
 	}()
 	wait(t, func() bool { return len(s.Waiting()) == 1 })
-	s.Outcome(s.Waiting()[0].ID, 200) // a reason of the future
+	s.Outcome(s.Waiting()[0].ID, 200) // a reason of a future version
 	if err := <-ended; !errors.Is(err, frontend.ErrFailed) {
 		t.Error(err)
 	}
@@ -108,7 +108,7 @@ func TestRefusedHere(t *testing.T) {
 	}
 }
 
-// wait polls for what another goroutine is about to do.
+// wait polls for an action of another goroutine.
 func wait(t testing.TB, done func() bool) {
 	t.Helper()
 	waitFor(t, 20*time.Second, done)
@@ -134,7 +134,7 @@ func TestCancel(t *testing.T) {
 	if got := s.Canceled(); len(got) != 1 || got[0] != id {
 		t.Errorf("canceled %v, want %v", got, id)
 	}
-	// I2, I4: the late answer touches nobody, and the input can be read no more.
+	// I2, I4: the late answer affects nobody, and the input can no longer be read.
 	if err := s.Send(id, []byte{9, 9, 9, 9}); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForever is I1: no answer, no outcome, no deadline of the context.
+// TestNobodyWaitsForever is I1: no answer, no outcome, and no deadline in the context.
 func TestNobodyWaitsForever(t *testing.T) {
 	quick := double
 	quick.SLO = int64(20 * time.Millisecond)
@@ -165,7 +165,7 @@ func TestNobodyWaitsForever(t *testing.T) {
 	wait(t, func() bool { return len(s.Canceled()) == 2 })
 }
 
-// inShort asks with little time, and with more where a busy host had taken all of it before the request was begun.
+// inShort calls ask with little time, and with more if a busy host used up all of it before the request began.
 func inShort(ask func(context.Context) error) (err error) {
 	for within := 200 * time.Millisecond; within < time.Minute; within *= 4 {
 		ctx, cancel := context.WithTimeout(context.Background(), within)

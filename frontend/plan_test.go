@@ -24,8 +24,9 @@ type planned struct {
 	counts []atomic.Int64 // answers by model
 }
 
-// TestAPlanMovesModelsUnderLoad: three real backends over TCP, each with every model. A plan gives each backend two models,
-// a second one hands them on, and a rollback hands them back, while all models are asked for: every request is answered.
+// TestAPlanMovesModelsUnderLoad: three real backends over TCP, each with every model. A plan gives each backend two
+// models, a second plan passes them on, and a rollback returns them, all under requests for every model. Every
+// request is answered.
 func TestAPlanMovesModelsUnderLoad(t *testing.T) {
 	s := &planned{Stage: &stage.Stage{}, t: t, counts: make([]atomic.Int64, 6)}
 	defer func() {
@@ -121,7 +122,7 @@ func (s *planned) open() {
 	waitFor(s.t, 60*time.Second, func() bool { return len(s.Client.Models()) == len(s.names) })
 }
 
-// ask asks for a model until stop is closed.
+// ask requests a model until stop is closed.
 func (s *planned) ask(model int, stop <-chan struct{}) {
 	for {
 		select {
@@ -140,7 +141,7 @@ func (s *planned) ask(model int, stop <-chan struct{}) {
 	}
 }
 
-// plan gives models 2·k and 2·k+1 to the backend k+shift.
+// plan assigns models 2·k and 2·k+1 to backend k+shift.
 func (s *planned) plan(number uint64, shift int) engine.Plan {
 	gpus := []string{"emulated/0", "emulated#2/0", "emulated#3/0"}
 	p := engine.Plan{Number: number}
@@ -159,7 +160,7 @@ func (s *planned) awaitAnswers() {
 	}
 }
 
-// awaitPlan waits for a plan's end and looks at what each GPU has.
+// awaitPlan waits for the end of a plan and checks the models of each GPU.
 func (s *planned) awaitPlan(state engine.PlanState, shift int) {
 	s.t.Helper()
 	for k, g := range s.awaitState(state).GPUs {

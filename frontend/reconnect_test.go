@@ -40,7 +40,7 @@ func TestReconnect(t *testing.T) {
 		t.Errorf("%d submitted before the model is back", n)
 	}
 	moved := double
-	moved.ID = 3 // the new scheduler numbers models otherwise
+	moved.ID = 3 // the new scheduler numbers models differently
 	s.Return([]model.Info{moved})
 	wait(t, func() bool { return len(s.Waiting()) == 20 })
 	for _, m := range s.Waiting() {
@@ -50,14 +50,14 @@ func TestReconnect(t *testing.T) {
 	}
 	s.Serve()
 	for range 20 {
-		// One that is live before it waits for the session may find it back.
+		// A request that becomes live before it waits for the session may find the session back.
 		if e := <-ended; e.err != nil || e.r.Resubmits > 1 || e.submitted && e.r.Resubmits == 0 || e.r.Data[3] != 8 {
 			t.Errorf("%+v", e)
 		}
 	}
 }
 
-// TestNewsOfOneModelKeepsTheOthers: a backend that goes takes only its own models along.
+// TestNewsOfOneModelKeepsTheOthers shows that a backend that leaves removes only its own models.
 func TestNewsOfOneModelKeepsTheOthers(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{Reconnect: time.Millisecond})
 	other := double

@@ -13,12 +13,11 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// asked is how many requests each process has under way: enough that ids which began at the same number
-// would meet.
+// asked is the number of requests in flight in each process: enough that ids that began at the same number would
+// collide.
 const asked = 64
 
-// askHeld begins requests for the input x that the system holds back. It returns their ids and what they
-// end with.
+// askHeld begins requests for the input x that the system holds back. It returns their ids and their results.
 func askHeld(t *testing.T, c *frontend.Client, s *echo.System, x byte) (ids []uint64, results chan frontend.Result) {
 	t.Helper()
 	s.Hold()
@@ -31,7 +30,7 @@ func askHeld(t *testing.T, c *frontend.Client, s *echo.System, x byte) (ids []ui
 		copy(b.Bytes(), []byte{x, x, x, x})
 		go func() {
 			r, err := c.Infer(context.Background(), "double", b)
-			b.Free() // before its end is told: the last buffer keeps the address of a client that was closed
+			b.Free() // before its end is reported: the last buffer keeps the address of a client that was closed
 			if err != nil {
 				r.Data = []byte(err.Error())
 			}
@@ -48,9 +47,9 @@ func askHeld(t *testing.T, c *frontend.Client, s *echo.System, x byte) (ids []ui
 	return ids, results
 }
 
-// A frontend dies unheard and another process starts on its address, as a fixed port makes it. Answers to
-// requests of the first must not become answers of the second: neither those of a backend that still knows
-// the first, nor those of one that knows both.
+// TestRestartedFrontendHearsNothingMeantForTheOneBefore: a frontend dies unnoticed and another process starts at its
+// address, as with a fixed port. Answers to requests of the first must not become answers of the second, whether they
+// come from a backend that still knows only the first or from one that knows both.
 func TestRestartedFrontendHearsNothingMeantForTheOneBefore(t *testing.T) {
 	data := frontend.DataPlane{Listen: sicklink.FreeAddr(t), Providers: []string{"tcp"}}
 	backend, err := echo.New([]model.Info{double}, doubled)

@@ -19,7 +19,7 @@ import (
 
 func whole(n int32) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(n)) }
 
-// counter is a model whose sequences add up what they are given, beginning at 100. Its second output shows the controls.
+// counter is a model whose sequences add up their inputs, beginning at 100. Its second output shows the controls.
 func counter(version string, idle time.Duration) model.Info {
 	one := func(name string, of model.Datatype) model.Tensor {
 		return model.Tensor{Name: name, Datatype: of, Shape: []int64{1}}
@@ -35,7 +35,7 @@ func counter(version string, idle time.Duration) model.Info {
 			States:   []model.State{{Input: "S", Output: "S_OUT", Initial: whole(100)}}}}
 }
 
-// count is what counter computes.
+// count computes counter's outputs.
 func count(_ wire.Submit, in []byte) ([]byte, model.Reason) {
 	le := binary.LittleEndian
 	if len(in) != 28 {
@@ -65,7 +65,7 @@ func openCounter(t *testing.T, idle time.Duration, answer echo.Answer) (*fronten
 	return c, s
 }
 
-// step asks for a step and returns the sum, and START, END, READY and CORRID as the model saw them.
+// step runs a step and returns the sum, and START, END, READY and CORRID as the model saw them.
 func step(c *frontend.Client, x int32, s frontend.Sequence) (sum int32, seen string, err error) {
 	b, err := c.Buffer(4)
 	if err != nil {
@@ -85,7 +85,8 @@ func step(c *frontend.Client, x int32, s frontend.Sequence) (sum int32, seen str
 	return int32(le.Uint32(r.Data)), fmt.Sprint(int32(le.Uint32(r.Data[4:])), int32(le.Uint32(r.Data[8:])), int32(le.Uint32(r.Data[12:])), le.Uint64(r.Data[16:])), nil
 }
 
-// TestSequencesKeepTheirState: each sequence has a state of its own from step to step, and the model is told where in it a step is.
+// TestSequencesKeepTheirState shows that each sequence has its own state from step to step, and that the model is
+// told the position of a step in its sequence.
 func TestSequencesKeepTheirState(t *testing.T) {
 	c, _ := openCounter(t, time.Hour, count)
 	m := c.Model("counter", "")
@@ -105,7 +106,7 @@ func TestSequencesKeepTheirState(t *testing.T) {
 		{first, 2, 103, "-1 -1 1 7"},
 		{second, 20, 130, "-1 -1 1 1099511627776"},
 		{frontend.Sequence{ID: first.ID, End: true}, 3, 106, "-1 1 1 7"},
-		{frontend.Sequence{ID: second.ID, Start: true}, 5, 105, "1 -1 1 1099511627776"}, // begins anew
+		{frontend.Sequence{ID: second.ID, Start: true}, 5, 105, "1 -1 1 1099511627776"}, // begins again
 		{frontend.Sequence{ID: first.ID, Start: true, End: true}, 4, 104, "1 1 1 7"},
 		{second, 5, 110, "-1 -1 1 1099511627776"},
 	} {
@@ -116,7 +117,7 @@ func TestSequencesKeepTheirState(t *testing.T) {
 	}
 }
 
-// TestBadSteps: every step that cannot be right is refused by name, and takes nothing from the others.
+// TestBadSteps shows that every invalid step is refused with its name, and affects no other step.
 func TestBadSteps(t *testing.T) {
 	c, s := openCounter(t, time.Hour, count)
 	if _, _, err := step(c, 1, frontend.Sequence{ID: 5, Start: true}); err != nil {
@@ -152,7 +153,7 @@ func TestBadSteps(t *testing.T) {
 		t.Errorf("%d, %v; want the sequence as it was, 102", sum, err)
 	}
 
-	// A model that keeps none, and one whose version is not there any more.
+	// A model without sequences, and one whose version no longer exists.
 	s.Return([]model.Info{double})
 	b4, err := c.Buffer(4)
 	if err != nil {
@@ -173,7 +174,7 @@ func TestBadSteps(t *testing.T) {
 	}
 }
 
-// TestIdleSequencesEnd: a sequence without a step for longer than its model allows has ended.
+// TestIdleSequencesEnd shows that a sequence without a step for longer than its model allows has ended.
 func TestIdleSequencesEnd(t *testing.T) {
 	c, _ := openCounter(t, time.Nanosecond, count)
 	if _, _, err := step(c, 1, frontend.Sequence{ID: 5, Start: true}); err != nil {
@@ -185,7 +186,8 @@ func TestIdleSequencesEnd(t *testing.T) {
 	}
 }
 
-// TestFailedStepsLeaveTheState: a step without an answer may be asked for again; a first one that fails begins nothing.
+// TestFailedStepsLeaveTheState shows that a step without an answer may be sent again, and that a first step that
+// fails begins nothing.
 func TestFailedStepsLeaveTheState(t *testing.T) {
 	var failing atomic.Bool
 	c, _ := openCounter(t, time.Hour, func(w wire.Submit, in []byte) ([]byte, model.Reason) {
@@ -216,8 +218,8 @@ func TestFailedStepsLeaveTheState(t *testing.T) {
 	}
 }
 
-// TestWaitingStepsEndAsTheirContextDoes: a step that waits for its turn ends as dropped when its deadline passes and as canceled when its caller
-// gives up, and says what it waited for; the sequence goes on without it.
+// TestWaitingStepsEndAsTheirContextDoes shows that a step that waits for its turn ends as dropped when its deadline
+// passes and as canceled when its caller gives up, and says what it waited for. The sequence continues without it.
 func TestWaitingStepsEndAsTheirContextDoes(t *testing.T) {
 	var slow atomic.Bool
 	reached, release := make(chan struct{}), make(chan struct{})
@@ -273,7 +275,8 @@ func TestWaitingStepsEndAsTheirContextDoes(t *testing.T) {
 	}
 }
 
-// TestStepsRunInTurn: steps of one sequence that are asked for at once run one after another; those of others beside them.
+// TestStepsRunInTurn shows that concurrent steps of one sequence run one after another, and steps of other sequences
+// beside them.
 func TestStepsRunInTurn(t *testing.T) {
 	var running [4]atomic.Int32
 	c, _ := openCounter(t, time.Hour, func(w wire.Submit, in []byte) ([]byte, model.Reason) {

@@ -11,8 +11,9 @@ import (
 	"downbeat.dev/internal/sicklink"
 )
 
-// Infer returns when its context ends, although a backend is still taking the input over a path that is slow, or
-// dark, for longer than the test. The buffer is the caller's from then on.
+// TestInferReturnsAtItsDeadlineWhateverAReaderDoes shows that Infer returns when its context ends, although a backend
+// is still reading the input over a path that is slow or cut for longer than the test. The buffer belongs to the
+// caller from then on.
 func TestInferReturnsAtItsDeadlineWhateverAReaderDoes(t *testing.T) {
 	big := double
 	big.Inputs = []model.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{16 << 20}}}

@@ -7,7 +7,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestStagesAddUp: whatever a backend says, the stages of a request are its time, none of them negative.
+// TestStagesAddUp shows that the stages of a request add up to its time and none is negative, whatever a backend
+// reports.
 func TestStagesAddUp(t *testing.T) {
 	const ms = time.Millisecond
 	c := new(Client)

@@ -16,7 +16,8 @@ import (
 	"downbeat.dev/frontend/frontendtest"
 )
 
-// memory is a model with a large state: a step adds its x to every byte of it, and answers with a byte of it and whether all are alike.
+// memory is a model with a large state. A step adds its x to every byte of the state, and answers with one byte of it
+// and whether all are equal.
 var memory = frontendtest.Model{Name: "memory", Inputs: bytesTensor("x", 1), Outputs: bytesTensor("y", 2), BatchMax: 4, SLO: 2 * time.Second,
 	Sequence: fmt.Sprintf(`max_sequence_idle_microseconds: 60000000
 		control_input [ { name: "START" control [ { kind: CONTROL_SEQUENCE_START bool_false_true: [ false, true ] } ] } ]
@@ -39,7 +40,7 @@ var memory = frontendtest.Model{Name: "memory", Inputs: bytesTensor("x", 1), Out
 		return nil
 	}}
 
-// stepMemory asks memory for a step.
+// stepMemory runs a step of memory.
 func stepMemory(ctx context.Context, c *frontend.Client, x byte, s frontend.Sequence) (sum byte, err error) {
 	b, err := c.Buffer(1)
 	if err != nil {
@@ -58,7 +59,8 @@ func stepMemory(ctx context.Context, c *frontend.Client, x byte, s frontend.Sequ
 	return r.Data[0], nil
 }
 
-// TestLargeStatesStayWithTheirBackend: over each provider the state that a step leaves is read by the next one's backend, which may be another one.
+// TestLargeStatesStayWithTheirBackend shows that over each provider the backend of the next step, which may be
+// another one, reads the state that a step left.
 func TestLargeStatesStayWithTheirBackend(t *testing.T) {
 	for _, provider := range []string{"local", "shm", "tcp"} {
 		t.Run(provider, func(t *testing.T) {
@@ -71,7 +73,7 @@ func TestLargeStatesStayWithTheirBackend(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			// One sequence begins where there is one backend, and goes on where another one runs its steps.
+			// One sequence begins at a single backend and continues at another one.
 			all := []frontend.Sequence{{ID: 1}, {ID: 2}}
 			sums := make([]byte, len(all))
 			run := func(steps int, last bool) {
@@ -95,7 +97,8 @@ func TestLargeStatesStayWithTheirBackend(t *testing.T) {
 	}
 }
 
-// TestStatesAreFetchedInTime: a sequence that pauses has its state here before the backend gives it up, or dies.
+// TestStatesAreFetchedInTime shows that the state of a pausing sequence is fetched before its backend releases it, or
+// dies.
 func TestStatesAreFetchedInTime(t *testing.T) {
 	server := frontendtest.Start(t, sum)
 	leave := server.Join(t, "first", memory)
@@ -117,7 +120,8 @@ func TestStatesAreFetchedInTime(t *testing.T) {
 	}
 }
 
-// beginHeld begins sequence 7, with a sum of 5, until the state of its first step lies with the backend. No step follows one whose state is held.
+// beginHeld begins sequence 7, with a sum of 5, until the state of its first step is held by the backend. No step
+// follows one whose state is held.
 func beginHeld(ctx context.Context, t *testing.T, c *frontend.Client) {
 	t.Helper()
 	if _, err := c.AwaitModel(ctx, "memory"); err != nil {
@@ -130,14 +134,16 @@ func beginHeld(ctx context.Context, t *testing.T, c *frontend.Client) {
 	}
 }
 
-// TestALostStateIsNamed: when its backend is gone before anybody has read it, the step says so, and the sequence has to begin anew.
+// TestALostStateIsNamed shows that a step reports a state that was lost with its backend before it was read, and that
+// the sequence must begin again.
 func TestALostStateIsNamed(t *testing.T) {
 	server := frontendtest.Start(t, sum)
 	c := server.Client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
-	// On a slow machine the state is fetched before the backend has left: then it is no loss, and another backend leaves.
+	// On a slow machine the state may be fetched before the backend has left. Then it is not lost, and another
+	// backend leaves.
 	var err error
 	leave := server.Join(t, "0", memory)
 	for n := 1; err == nil; n++ {

@@ -11,12 +11,12 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// oneModel is what the systems of these tests serve.
+// oneModel is the model of these tests' systems.
 var oneModel = model.Info{ID: 1, Name: "m", Ready: true, SLO: time.Minute.Nanoseconds(), BatchMax: 8, Platform: "test",
 	Inputs:  []model.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}},
 	Outputs: []model.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{4}}}}
 
-// openEcho opens a system that answers with what it is given, and a client of it.
+// openEcho opens a system that returns its input, and a client of it.
 func openEcho(t *testing.T) (*echo.System, *Client) {
 	t.Helper()
 	s, err := echo.New([]model.Info{oneModel}, func(_ wire.Submit, in []byte) ([]byte, model.Reason) { return in, model.ReasonNone })
@@ -32,8 +32,9 @@ func openEcho(t *testing.T) (*echo.System, *Client) {
 	return s, c
 }
 
-// TestACallBetweenTwoSessionsIsSubmitted: a caller looks at the session and is held up by its host; meanwhile that session is lost,
-// the next one opens and what was live is submitted again. The call becomes live after that, and must reach the new session.
+// TestACallBetweenTwoSessionsIsSubmitted: a caller reads the session and is then delayed by its host. Meanwhile that
+// session is lost, the next one opens, and live requests are submitted again. The call becomes live after that, and
+// must reach the new session.
 func TestACallBetweenTwoSessionsIsSubmitted(t *testing.T) {
 	s, c := openEcho(t)
 	b, err := c.Buffer(4)
@@ -64,8 +65,9 @@ func TestACallBetweenTwoSessionsIsSubmitted(t *testing.T) {
 	}
 }
 
-// TestACallIsSparedForASuccessor: a leader that is cut off from its backends says that it has none. Where other schedulers stand by, that is
-// no request's end yet: the one that takes over gets it, or the same one once the model is ready again.
+// TestACallIsSparedForASuccessor: a leader that is cut off from its backends reports that it has none. If other
+// schedulers stand by, that does not end a request: the next leader gets it, or the same one when the model is ready
+// again.
 func TestACallIsSparedForASuccessor(t *testing.T) {
 	unready := oneModel
 	unready.Ready = false

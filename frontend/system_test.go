@@ -16,8 +16,8 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// TestSchedulerRestart runs the real scheduler and backend over TCP, takes the scheduler away under
-// load and starts another on its address. Every request ends, once, with an answer or a reason.
+// TestSchedulerRestart runs the real scheduler and backend over TCP, removes the scheduler under load and starts
+// another at its address. Every request ends once, with an answer or a reason.
 func TestSchedulerRestart(t *testing.T) {
 	models := map[string]string{"classifier": classifier}
 	first, rest := &stage.Stage{}, &stage.Stage{}
@@ -29,7 +29,7 @@ func TestSchedulerRestart(t *testing.T) {
 	if err := first.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
 		t.Fatal(err)
 	}
-	addr, err := first.Listen("127.0.0.2:0") // others of this host hardly take its port before the second has it
+	addr, err := first.Listen("127.0.0.2:0") // other processes of this host are unlikely to take its port before the second scheduler has it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestSchedulerRestart(t *testing.T) {
 	for range 20 {
 		wait.Go(func() { n.ask(t, rest.Client, stop) })
 	}
-	quiet := func(more int64) { // until so many more are answered
+	quiet := func(more int64) { // until that many more are answered
 		t.Helper()
 		from := n.answered.Load()
 		waitFor(t, 20*time.Second, func() bool { return n.answered.Load() >= from+more })
@@ -71,8 +71,7 @@ func TestSchedulerRestart(t *testing.T) {
 	t.Logf("%d answered, %d without an output, %d submitted again", n.answered.Load(), n.without.Load(), s.Resubmits)
 }
 
-// TestBackendLeavesWithItsModels: what other backends serve stays, with the real scheduler's
-// announcements.
+// TestBackendLeavesWithItsModels shows that models of other backends stay, with the real scheduler's announcements.
 func TestBackendLeavesWithItsModels(t *testing.T) {
 	s, other := &stage.Stage{}, &stage.Stage{}
 	defer func() {
@@ -112,8 +111,8 @@ func TestBackendLeavesWithItsModels(t *testing.T) {
 	}
 }
 
-// TestUnlikeBackendsShareAModel: two real backends over TCP, of other repositories and other GPUs. Both serve the model
-// that both have, each its own, and when one leaves the other goes on.
+// TestUnlikeBackendsShareAModel: two real backends over TCP have different repositories and different GPUs. Both
+// serve their common model, each serves its own, and when one leaves the other continues.
 func TestUnlikeBackendsShareAModel(t *testing.T) {
 	s, other := &stage.Stage{}, &stage.Stage{}
 	defer func() {
@@ -171,7 +170,7 @@ func TestUnlikeBackendsShareAModel(t *testing.T) {
 // ends counts how requests ended.
 type ends struct{ answered, without atomic.Int64 }
 
-// ask infers again and again until stop is closed.
+// ask calls Infer repeatedly until stop is closed.
 func (n *ends) ask(t *testing.T, c *frontend.Client, stop <-chan struct{}) {
 	for {
 		select {
@@ -204,10 +203,10 @@ func waitFor(t testing.TB, patience time.Duration, done func() bool) {
 	}
 }
 
-// TestPatientClientComesBeforeItsScheduler: it is there without one, and asks as soon as one is. One that is not patient is an
-// error.
+// TestPatientClientComesBeforeItsScheduler shows that a patient client exists without a scheduler, and sends requests
+// as soon as there is one. For a client that is not patient a missing scheduler is an error.
 func TestPatientClientComesBeforeItsScheduler(t *testing.T) {
-	ln, err := control.Listen("127.0.0.2:0") // where hardly anybody else of this host binds until the scheduler comes
+	ln, err := control.Listen("127.0.0.2:0") // a port that hardly any other process of this host binds before the scheduler comes
 	if err != nil {
 		t.Fatal(err)
 	}

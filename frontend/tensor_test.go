@@ -15,12 +15,12 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// mirror is a model that returns what it gets, with a tensor of every kind.
+// mirror is a model that returns its inputs, with a tensor of every kind.
 var mirror = model.Info{ID: 3, Name: "mirror", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test", InputMax: 1 << 16,
 	Inputs: mirrored, Outputs: mirrored}
 
 var mirrored = []model.Tensor{
-	{Name: "flag", Datatype: model.Bool, Shape: []int64{1}}, // what follows is not aligned
+	{Name: "flag", Datatype: model.Bool, Shape: []int64{1}}, // the following tensors are not aligned
 	{Name: "scores", Datatype: model.FP32, Shape: []int64{2, 2}},
 	{Name: "words", Datatype: model.Bytes, Shape: []int64{2}},
 	{Name: "small", Datatype: model.Int16, Shape: []int64{3}},
@@ -30,7 +30,8 @@ var mirrored = []model.Tensor{
 
 func same(_ wire.Submit, in []byte) ([]byte, model.Reason) { return slices.Clone(in), model.ReasonNone }
 
-// TestTypedTensors: what is set is what the model gets, in any order of setting, and what it answers is read as typed.
+// TestTypedTensors shows that the model gets the values that were set, in any order of setting, and that its answer
+// is read with its types.
 func TestTypedTensors(t *testing.T) {
 	c, _ := open(t, same, frontend.Options{}, mirror)
 	in, err := c.NewInput("mirror")
@@ -39,7 +40,7 @@ func TestTypedTensors(t *testing.T) {
 	}
 	defer in.Free()
 
-	long := strings.Repeat("lang ", 2000) // more than the buffer was made with
+	long := strings.Repeat("lang ", 2000) // larger than the buffer was made for
 	for round := range 2 {
 		words := []string{"Takt", "größer"}
 		if round == 1 {
@@ -76,7 +77,7 @@ func TestTypedTensors(t *testing.T) {
 	}
 }
 
-// TestTensorErrorsSayWhatIsAllowed: the tensor, what was given, and what is allowed.
+// TestTensorErrorsSayWhatIsAllowed shows that errors give the tensor, the given value, and the allowed values.
 func TestTensorErrorsSayWhatIsAllowed(t *testing.T) {
 	c, _ := open(t, same, frontend.Options{}, mirror)
 	in, err := c.NewInput("mirror")
@@ -84,7 +85,7 @@ func TestTensorErrorsSayWhatIsAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Free()
-	r, err := c.Infer(context.Background(), "mirror", in) // texts of no length are valid
+	r, err := c.Infer(context.Background(), "mirror", in) // texts of length zero are valid
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestTensorErrorsSayWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// TestWideIntegers: a UINT64 that no int64 holds is said, not folded.
+// TestWideIntegers shows that a UINT64 beyond int64 is reported as such and not wrapped.
 func TestWideIntegers(t *testing.T) {
 	c, _ := open(t, same, frontend.Options{}, mirror)
 	in, err := c.NewInput("mirror")
@@ -139,7 +140,8 @@ func TestWideIntegers(t *testing.T) {
 	}
 }
 
-// TestWatchModels tells at once, after each announcement and after the scheduler is lost, and ends with its context.
+// TestWatchModels shows that it reports at once, after each announcement and after the loss of the scheduler, and
+// ends with its context.
 func TestWatchModels(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -184,8 +186,8 @@ func TestWatchModels(t *testing.T) {
 	}
 }
 
-// TestLentInputsAreRefusedWhereTheyAreLookedAt: what this client must look at, another process could change under its eyes. A
-// model with one shape and no sequences takes lent bytes as it takes its client's own.
+// TestLentInputsAreRefusedWhereTheyAreLookedAt: if this client must inspect an input, another process could change it
+// at the same time. A model with one shape and without sequences accepts lent bytes like its client's own.
 func TestLentInputsAreRefusedWhereTheyAreLookedAt(t *testing.T) {
 	one := func(name string, id uint32, in model.Tensor) model.Info {
 		return model.Info{ID: id, Name: name, Version: "1", SLO: int64(time.Minute), BatchMax: 8, Ready: true, Platform: "test",

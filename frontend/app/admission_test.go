@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/frontend/app"
 )
 
-// tenth is 10 ms for a batch of one.
+// tenth returns profiles with 10 ms for a batch of one.
 func tenth(t *testing.T) graph.Profiles {
 	p, err := profile.Linear(4*time.Millisecond, 6*time.Millisecond, 8)
 	if err != nil {
@@ -26,8 +26,8 @@ func tenth(t *testing.T) graph.Profiles {
 	return func(int) *profile.Profile { return p }
 }
 
-// TestSessionsAreAdmittedByTrial: a GPU of 10 ms a frame has room for some sessions; the next is told what would fit, and
-// gets in when another has left.
+// TestSessionsAreAdmittedByTrial: a GPU with 10 ms a frame has room for some sessions. The next session is refused
+// with an offer, and is admitted after another one has left.
 func TestSessionsAreAdmittedByTrial(t *testing.T) {
 	gate := app.NewAdmission(func() graph.Capacity { return graph.Capacity{GPUs: 1, Hop: time.Millisecond} }, sim.Trial)
 	a, _ := open(t, application("y", ask("first", "double", "in", "y")), doubled, app.Options{Profiles: tenth(t), Admission: gate})
@@ -50,7 +50,7 @@ func TestSessionsAreAdmittedByTrial(t *testing.T) {
 		t.Errorf("refused with %+v: %v", refused, refused)
 	}
 
-	// What is offered is admitted.
+	// An offer is admitted.
 	if refused.OfferRate > 0 {
 		s, err := a.Open(context.Background(), app.Session{Rate: refused.OfferRate, Latency: ask.Latency, Lease: time.Hour})
 		if err != nil {
@@ -70,14 +70,15 @@ func TestSessionsAreAdmittedByTrial(t *testing.T) {
 		s.Close()
 	}
 
-	// A latency that single requests do not meet is refused on an idle cluster, with a longer one.
+	// A latency that single requests exceed is refused on an idle cluster, with the offer of a longer one.
 	_, err := a.Open(context.Background(), app.Session{Rate: 1, Latency: 5 * time.Millisecond})
 	if !errors.As(err, &refused) || refused.OfferLatency < 10*time.Millisecond {
 		t.Errorf("%v, want a refusal that offers more than 10 ms", err)
 	}
 }
 
-// TestAnAppIsClosedWhileASessionIsDecidedAbout: the session that asks is told, what it was promised is free again, and nobody opens another.
+// TestAnAppIsClosedWhileASessionIsDecidedAbout: the session that asks gets an error, its promised capacity is free
+// again, and no other session opens.
 func TestAnAppIsClosedWhileASessionIsDecidedAbout(t *testing.T) {
 	asked, decide := make(chan struct{}), make(chan struct{})
 	var promises atomic.Int32
@@ -117,7 +118,8 @@ func TestAnAppIsClosedWhileASessionIsDecidedAbout(t *testing.T) {
 	}
 }
 
-// TestTriggeredSessionsComeTogether: sessions that can be triggered get a phase, the same for as many as make a batch.
+// TestTriggeredSessionsComeTogether shows that sessions that can be triggered get a phase, shared by as many as make
+// a batch.
 func TestTriggeredSessionsComeTogether(t *testing.T) {
 	gate := app.NewAdmission(func() graph.Capacity { return graph.Capacity{GPUs: 4, Hop: time.Millisecond} }, sim.Trial)
 	a, _ := open(t, application("y", ask("first", "double", "in", "y")), doubled, app.Options{Profiles: tenth(t), Admission: gate})
@@ -145,7 +147,8 @@ func TestTriggeredSessionsComeTogether(t *testing.T) {
 	}
 }
 
-// TestHurtSessionsAreTold: frames without an answer break a promise, and the session is told; once they are behind it, again.
+// TestHurtSessionsAreTold: frames without an answer break a promise, and the session is told so. It is told again
+// when the promise is kept again.
 func TestHurtSessionsAreTold(t *testing.T) {
 	var failing atomic.Bool
 	answer := func(w wire.Submit, in []byte) ([]byte, model.Reason) {
@@ -196,7 +199,8 @@ func TestHurtSessionsAreTold(t *testing.T) {
 	checkCounts(t, a)
 }
 
-// TestDroppedStepsAreAskedAgain: a step that was dropped at its own deadline has what the steps behind it can spare, once.
+// TestDroppedStepsAreAskedAgain shows that a step that was dropped at its own deadline is sent once more, with the
+// time that the later steps can spare.
 func TestDroppedStepsAreAskedAgain(t *testing.T) {
 	var dropped atomic.Int32
 	var budgets [2]atomic.Int64
@@ -221,7 +225,7 @@ func TestDroppedStepsAreAskedAgain(t *testing.T) {
 		t.Errorf("%d requests, the first with %v; want the first again, and the last", dropped.Load(), time.Duration(budgets[0].Load()))
 	}
 
-	// The last step has nothing to spare: its frame fails.
+	// The last step has no time to spare, so its frame fails.
 	drops = 100
 	dropped.Store(0)
 	if _, err := a.Run(context.Background(), app.Frame{Inputs: [][]byte{{1, 0, 0, 0}}}); !errors.Is(err, frontend.ErrDropped) || dropped.Load() != 2 {

@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// long is a latency that no host stands still for.
+// long is a latency that exceeds any pause of a host.
 const long = 10 * time.Minute
 
 func four(name string) model.Tensor {
 	return model.Tensor{Name: name, Datatype: model.Uint8, Shape: []int64{4}}
 }
 
-// info is a model that takes x and gives y, four bytes each.
+// info returns a model with the input x and the output y, four bytes each.
 func info(id uint32, name string) model.Info {
 	return model.Info{ID: id, Name: name, Version: "1", SLO: int64(long), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []model.Tensor{four("x")}, Outputs: []model.Tensor{four("y")}}
@@ -40,12 +40,12 @@ func catalog(name, _ string) (graph.Signature, error) {
 	return graph.Signature{Inputs: []model.Tensor{four("x")}, Outputs: []model.Tensor{four("y")}, SLO: long}, nil
 }
 
-// ask is a stage that asks a model.
+// ask returns a stage that calls a model.
 func ask(name, of, from, to string) graph.Stage {
 	return graph.Stage{Name: name, Model: of, Takes: []graph.Flow{{Port: "x", Tensor: from}}, Gives: []graph.Flow{{Port: "y", Tensor: to}}}
 }
 
-// split is a stage whose hook makes as many copies of its input as the input's first byte says.
+// split returns a stage whose hook makes as many copies of its input as the input's first byte says.
 func split(from, to string, most int) graph.Stage {
 	return graph.Stage{Name: "split", Hook: "split", Takes: []graph.Flow{{Port: "x", Tensor: from}}, Gives: []graph.Flow{{Port: to, Tensor: to}},
 		Declares: []graph.Tensor{{Tensor: four(to), Most: most, Mean: 1}}}
@@ -62,12 +62,12 @@ var hooks = map[string]app.NewHook{"split": func(*app.Step) (app.Hook, error) {
 	}, nil
 }}
 
-// application puts stages behind each other; its output is of the tensor named out.
+// application returns stages in sequence; its output is the tensor named out.
 func application(out string, stages ...graph.Stage) graph.Application {
 	return graph.Application{Name: "test", Latency: long, Inputs: []graph.Tensor{{Tensor: four("in")}}, Outputs: []graph.Output{{Name: "out", Of: out}}, Stages: stages}
 }
 
-// open runs an application over an echo of two models, "double" and "other".
+// open runs an application over an echo system with two models, "double" and "other".
 func open(t testing.TB, a graph.Application, answer echo.Answer, o app.Options) (*app.App, *echo.System) {
 	t.Helper()
 	s, err := echo.New([]model.Info{info(7, "double"), info(8, "other")}, answer)
@@ -107,7 +107,7 @@ func doubled(_ wire.Submit, in []byte) ([]byte, model.Reason) {
 	return out, model.ReasonNone
 }
 
-// checkCounts holds A1: every frame ended once, and every step of it is counted once.
+// checkCounts checks A1: every frame ended once, and each of its steps is counted once.
 func checkCounts(t *testing.T, a *app.App) {
 	t.Helper()
 	s := a.Stats()
@@ -190,7 +190,7 @@ func TestManyFramesAtOnce(t *testing.T) {
 	checkCounts(t, a)
 }
 
-// TestADropCancelsSiblings: the other branch's request is withdrawn from the scheduler.
+// TestADropCancelsSiblings shows that the other branch's request is withdrawn from the scheduler.
 func TestADropCancelsSiblings(t *testing.T) {
 	waiting, end := make(chan struct{}), make(chan struct{})
 	answer := func(s wire.Submit, in []byte) ([]byte, model.Reason) {
@@ -218,7 +218,7 @@ func TestADropCancelsSiblings(t *testing.T) {
 	}
 }
 
-// TestOneElementCancelsTheOthers: requests of one stage are siblings, too.
+// TestOneElementCancelsTheOthers shows that requests of one stage are also siblings.
 func TestOneElementCancelsTheOthers(t *testing.T) {
 	end := make(chan struct{})
 	var mu sync.Mutex
@@ -253,7 +253,7 @@ func TestOneElementCancelsTheOthers(t *testing.T) {
 		t.Errorf("%d withdrawn of one request that had ended", len(s.Canceled()))
 	}
 
-	// Of eight that nobody answers none is left when the caller gives up.
+	// None of eight unanswered requests is left after the caller gives up.
 	go func() {
 		_, err := a.Run(ctx, app.Frame{Inputs: [][]byte{{8, 0, 0, 0}}})
 		done <- err
@@ -293,8 +293,8 @@ func TestOptionalStagesMayBeMissing(t *testing.T) {
 	checkCounts(t, a)
 }
 
-// TestDeadlinesAreOffsetsFromTheFrames: an earlier stage leaves time for what is behind it, and the last one has all
-// that is left.
+// TestDeadlinesAreOffsetsFromTheFrames shows that an earlier stage leaves time for the later ones, and that the last
+// stage has all the remaining time.
 func TestDeadlinesAreOffsetsFromTheFrames(t *testing.T) {
 	var mu sync.Mutex
 	var budgets []time.Duration
@@ -312,12 +312,13 @@ func TestDeadlinesAreOffsetsFromTheFrames(t *testing.T) {
 	}
 	r.Release()
 
-	// The first has two minutes. What it does not use of them is the last one's, whose share would have been eight.
+	// The first stage has two minutes. The last stage gets the part that it does not use; its own share would have
+	// been eight minutes.
 	if budgets[0] > 2*time.Minute || budgets[0] < time.Minute || budgets[1] < 8*time.Minute {
 		t.Errorf("budgets %v, want at most 2 min, and more than 8", budgets)
 	}
 
-	// A caller in more of a hurry: offsets shrink with the latency.
+	// For a caller with less time, offsets shrink with the latency.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if r, err = a.Run(ctx, app.Frame{Inputs: [][]byte{make([]byte, 4)}}); err != nil {
@@ -384,8 +385,8 @@ func waitFor(t testing.TB, done func() bool) {
 	}
 }
 
-// TestAModelChangesWhileASessionRuns: a frame that meets a model which takes or gives something else than the application was checked with ends
-// with that reason, and the session goes on when the model is as it was.
+// TestAModelChangesWhileASessionRuns: if a model changes its inputs or outputs after the application was checked, a
+// frame that calls it ends with that reason. The session continues when the model is as before.
 func TestAModelChangesWhileASessionRuns(t *testing.T) {
 	var extra atomic.Int32
 	a, s := open(t, application("y", ask("first", "double", "in", "y")), func(w wire.Submit, in []byte) ([]byte, model.Reason) {
@@ -424,7 +425,7 @@ func TestAModelChangesWhileASessionRuns(t *testing.T) {
 	checkCounts(t, a)
 }
 
-// TestAnAppIsClosedWhileAFrameRuns: the frame ends as it would have, and the session takes no more.
+// TestAnAppIsClosedWhileAFrameRuns: the frame ends as it would have, and the session accepts no more frames.
 func TestAnAppIsClosedWhileAFrameRuns(t *testing.T) {
 	reached, answer := make(chan struct{}, 2), make(chan struct{})
 	a, _ := open(t, application("y", ask("first", "double", "in", "y")), func(w wire.Submit, in []byte) ([]byte, model.Reason) {

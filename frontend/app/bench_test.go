@@ -15,8 +15,9 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// BenchmarkOverhead compares stages behind each other with as many plain requests, by turns: what the graph adds to a stage, as the median of rounds
-// of 100 frames. added-cpu-ns/stage is of the process's time on all processors, added-ns/stage of the time that passed.
+// BenchmarkOverhead compares stages in sequence with the same number of plain requests, alternately: the cost that
+// the graph adds to a stage, as the median of rounds of 100 frames. added-cpu-ns/stage is time of the process on all
+// processors, added-ns/stage is elapsed time.
 func BenchmarkOverhead(b *testing.B) {
 	node, err := rdma.Open(rdma.Config{})
 	if err != nil {
@@ -88,10 +89,10 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 }
 
-// frames is how many go by before it is the plain requests' turn.
+// frames is the number of frames between two turns of the plain requests.
 const frames = 100
 
-// timed runs f, and returns the time that passed and what the process took of all processors.
+// timed runs f and returns the elapsed time and the time of the process on all processors.
 func timed(f func()) (wall, cpu time.Duration) {
 	began, before := time.Now(), usage.ProcessorTime()
 	f()

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// cropStep is a step with the hook crop over an image of 20×40 and three classes in four cells.
+// cropStep returns a step with the hook crop over an image of 20×40 and three classes in four cells.
 func cropStep() *Step {
 	tensor := func(name string, d model.Datatype, shape ...int64) model.Tensor {
 		return model.Tensor{Name: name, Datatype: d, Shape: shape}
@@ -33,7 +33,7 @@ func TestCropCutsOutTheBestOfEachClass(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The image is dark, but for a bright square of 10×10 whose corner is at (20, 5).
+	// The image is dark except for a bright square of 10×10 with its corner at (20, 5).
 	image := make([]byte, 20*40*3)
 	for y := 5; y < 15; y++ {
 		for x := 20; x < 30; x++ {
@@ -85,7 +85,7 @@ func TestCropRefusesWhatItCannotWorkWith(t *testing.T) {
 	}
 }
 
-// FuzzCrop: whatever a detector answers, the hook gives what it declared.
+// FuzzCrop shows that the hook returns what it declared, whatever a detector answers.
 func FuzzCrop(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 63, 0, 0, 128, 62}, []byte{0, 0, 128, 63, 255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, some, more []byte) {

@@ -17,14 +17,15 @@ import (
 	"downbeat.dev/frontend/frontendtest"
 )
 
-// rowBytes are those of a result between stages that is worth holding.
+// rowBytes is the size of a result between stages that is worth holding.
 const rowBytes = 512 << 10
 
 func row(name string, n int64) model.Tensor {
 	return model.Tensor{Name: name, Datatype: model.Uint8, Shape: []int64{n}}
 }
 
-// grow makes a large tensor of one byte, and tells the byte as well. check compares the large one with another byte of the frame.
+// grow makes a large tensor of one byte, and also returns the byte. check compares the large tensor with another byte
+// of the frame.
 var (
 	grow = frontendtest.Model{Name: "grow", BatchMax: 4, Inputs: []model.Tensor{row("x", 1)}, Outputs: []model.Tensor{row("large", rowBytes), row("small", 1)},
 		Answer: func(r frontendtest.Row) error {
@@ -48,7 +49,7 @@ var (
 		}}
 )
 
-// heldGraph is grow, a hook between, and check, which needs both.
+// heldGraph has grow, then a hook, then check, which needs the outputs of both.
 func heldGraph(t *testing.T) *graph.Graph {
 	t.Helper()
 	signatures := map[string]graph.Signature{"grow": {Inputs: grow.Inputs, Outputs: grow.Outputs, SLO: time.Minute}, "check": {Inputs: check.Inputs, Outputs: check.Outputs, SLO: time.Minute}}
@@ -64,8 +65,8 @@ func heldGraph(t *testing.T) *graph.Graph {
 	return g
 }
 
-// TestLargeResultsStayWithTheirBackends: frames are answered right whether results are held, released early enough for those that come,
-// beyond the budget of held slots, or come through the frontend.
+// TestLargeResultsStayWithTheirBackends shows that frames are answered correctly if results are held, are released
+// early enough for the next frames, exceed the budget of held slots, or go through the frontend.
 func TestLargeResultsStayWithTheirBackends(t *testing.T) {
 	server := frontendtest.Start(t, check)
 	server.Join(t, "maker", grow)
@@ -93,13 +94,13 @@ func TestLargeResultsStayWithTheirBackends(t *testing.T) {
 	}
 }
 
-// TestAFrameOutlivesTheBackendThatHeldItsResult: it is computed once more by another.
+// TestAFrameOutlivesTheBackendThatHeldItsResult shows that another backend computes a lost result once more.
 func TestAFrameOutlivesTheBackendThatHeldItsResult(t *testing.T) {
 	server := frontendtest.Start(t, check)
 	leave := server.Join(t, "first", grow)
 	client := awaitModels(t, server, "grow", "check")
 
-	// The hook runs between the two models: the backend leaves while it holds the frame's result.
+	// The hook runs between the two models, so the backend leaves while it holds the frame's result.
 	var a *app.App
 	seen, left := uint64(0), false
 	a = openHeld(t, client, app.Options{}, func() {
@@ -121,7 +122,7 @@ func TestAFrameOutlivesTheBackendThatHeldItsResult(t *testing.T) {
 	}
 }
 
-// TestAFrameWhoseResultIsGoneEndsWithItsReason: nobody else serves the model that made it.
+// TestAFrameWhoseResultIsGoneEndsWithItsReason: no other backend serves the model that made the result.
 func TestAFrameWhoseResultIsGoneEndsWithItsReason(t *testing.T) {
 	server := frontendtest.Start(t, check)
 	leave := server.Join(t, "only", grow)
@@ -148,7 +149,7 @@ func awaitModels(t *testing.T, server *frontendtest.Server, names ...string) *fr
 	return c
 }
 
-// openHeld runs heldGraph; between is called between the models.
+// openHeld runs heldGraph and calls between from the hook between the models.
 func openHeld(t *testing.T, client *frontend.Client, o app.Options, between func()) *app.App {
 	t.Helper()
 	o.Hooks = map[string]app.NewHook{"between": func(*app.Step) (app.Hook, error) {

@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/frontend/app"
 )
 
-// cluster is an application on GPUs that may go, whose models may fail.
+// cluster is an application on GPUs that may be lost, with models that may fail.
 type cluster struct {
 	app     *app.App
 	gate    *app.Admission
@@ -78,9 +78,9 @@ func told(s *app.Stream) bool {
 	}
 }
 
-// TestLostGPUsEvictTheLeastClaimLastOfAll: half of the GPUs go. Nobody is evicted before they have been missed for a while and
-// somebody is hurt; then the sessions with the least claim are, and are told why. The others stay, and whoever asks after them is
-// decided as before.
+// TestLostGPUsEvictTheLeastClaimLastOfAll: half of the GPUs are lost. No session is evicted before they have been
+// missing for a while and some session is hurt. Then the sessions with the least claim are evicted and told why. The
+// others stay, and later requests are decided as before.
 func TestLostGPUsEvictTheLeastClaimLastOfAll(t *testing.T) {
 	c := openCluster(t, 2)
 	ask := app.Session{Rate: 10, Latency: 2 * time.Second, Lease: time.Hour}
@@ -140,7 +140,8 @@ func TestLostGPUsEvictTheLeastClaimLastOfAll(t *testing.T) {
 	checkCounts(t, c.app)
 }
 
-// TestFramesGoBeforeSessions: sessions that can do with fewer frames have fewer while GPUs lack, and all when they are back.
+// TestFramesGoBeforeSessions shows that sessions that accept fewer frames get fewer while GPUs are missing, and all
+// of them afterwards.
 func TestFramesGoBeforeSessions(t *testing.T) {
 	c := openCluster(t, 2)
 	all := c.fill(t, app.Session{Rate: 10, LeastRate: 2, Latency: 2 * time.Second, Lease: time.Hour})

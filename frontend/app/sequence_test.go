@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/frontend/frontendtest"
 )
 
-// tally adds up what its sequences are given; a first step begins at 0.
+// tally adds up the inputs of each sequence; a first step begins at 0.
 var tally = frontendtest.Model{Name: "tally", Inputs: grow.Inputs[:1], Outputs: check.Outputs, BatchMax: 4,
 	Sequence: `max_sequence_idle_microseconds: 60000000 state [ { input_name: "old" output_name: "new" data_type: TYPE_UINT8 dims: [ 1 ] } ]`,
 	Answer: func(r frontendtest.Row) error {
@@ -26,7 +26,7 @@ var tally = frontendtest.Model{Name: "tally", Inputs: grow.Inputs[:1], Outputs: 
 		return nil
 	}}
 
-// resolveTally is an application whose one stage keeps sequences.
+// resolveTally returns an application with one stage that keeps sequences.
 func resolveTally(change func(*graph.Stage)) (*graph.Graph, error) {
 	s := graph.Stage{Name: "tally", Model: "tally", Takes: []graph.Flow{{Port: "x", Tensor: "in"}}, Gives: []graph.Flow{{Port: "y", Tensor: "y"}}}
 	if change != nil {
@@ -39,7 +39,7 @@ func resolveTally(change func(*graph.Stage)) (*graph.Graph, error) {
 		})
 }
 
-// openTally opens that application over a model, which may answer otherwise than tally does.
+// openTally opens that application over a model, which may answer differently from tally.
 func openTally(t *testing.T, m frontendtest.Model) *app.App {
 	t.Helper()
 	g, err := resolveTally(nil)
@@ -57,7 +57,8 @@ func openTally(t *testing.T, m frontendtest.Model) *app.App {
 	return a
 }
 
-// TestAStageKeepsSequences: the frames of a session are the steps of one sequence; a frame without a session is one of its own.
+// TestAStageKeepsSequences shows that the frames of a session are the steps of one sequence, and that a frame without
+// a session is a sequence of its own.
 func TestAStageKeepsSequences(t *testing.T) {
 	a := openTally(t, tally)
 
@@ -88,14 +89,15 @@ func TestAStageKeepsSequences(t *testing.T) {
 		checkFrame(t, a, 7)
 	}
 
-	// Which element of a list would be whose next step?
+	// It is not defined which element of a list is the next step of which sequence.
 	if _, err := resolveTally(func(s *graph.Stage) { s.Each, s.Takes[0].Tensor = "all", "all" }); err == nil || !strings.Contains(err.Error(), "keeps sequences, of which a frame is one step") {
 		t.Errorf("a sequence for each element of a list: %v", err)
 	}
 }
 
-// TestAFrameWaitsNoLongerThanItHas: a frame whose session's frame before it holds a stage ends at its deadline as dropped, and as canceled when
-// its caller gives up; the session's state is as if it had not come.
+// TestAFrameWaitsNoLongerThanItHas: while the previous frame of its session occupies a stage, a frame ends at its
+// deadline as dropped, and as canceled when its caller gives up. The state of the session is as if the frame had not
+// come.
 func TestAFrameWaitsNoLongerThanItHas(t *testing.T) {
 	reached, release := make(chan struct{}), make(chan struct{})
 	slow := tally

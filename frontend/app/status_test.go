@@ -10,7 +10,8 @@ import (
 	"downbeat.dev/frontend/app"
 )
 
-// TestStatusShowsSessionsAndFrames: promises, what came of them, and each step of the latest frames within its frame.
+// TestStatusShowsSessionsAndFrames shows promises and how they are kept, and each step of the latest frames within
+// its frame.
 func TestStatusShowsSessionsAndFrames(t *testing.T) {
 	a, _ := open(t, application("z", ask("first", "double", "in", "y"), ask("last", "other", "y", "z")), doubled, app.Options{})
 	set, err := app.NewSet(a)

@@ -21,7 +21,7 @@ func TestSessionsKeepStateRateAndLease(t *testing.T) {
 		t.Errorf("latency %v, want the application's", s.Session().Latency)
 	}
 
-	// The hook counts the session's frames, and starts anew without one.
+	// The hook counts the session's frames, and begins again without a session.
 	for i := range byte(3) {
 		r, err := s.Run(context.Background(), app.Frame{Inputs: [][]byte{{1, 0, 0, 0}}})
 		if err != nil {
@@ -38,7 +38,7 @@ func TestSessionsKeepStateRateAndLease(t *testing.T) {
 	}
 	r.Release()
 
-	// A session that is promised a frame in a quarter of an hour gets a few early, and no more.
+	// A session with a promised frame every quarter of an hour may send a few early, but no more.
 	slow, err := a.Open(context.Background(), app.Session{Rate: 0.001, Lease: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestSessionsKeepStateRateAndLease(t *testing.T) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
 
-	// A session that nobody closes is closed.
+	// A session that nobody closes is closed at the end of its lease.
 	if _, err := a.Open(context.Background(), app.Session{Rate: 1, Lease: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}

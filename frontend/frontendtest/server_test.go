@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var pair = []frontend.TensorInfo{{Name: "x", Datatype: "FP32", Shape: []int64{2}}}
 
-// double doubles its input, and refuses a negative one.
+// double doubles its input and refuses a negative one.
 var double = frontendtest.Model{Name: "double", Inputs: pair, Outputs: []frontend.TensorInfo{{Name: "y", Datatype: "FP32", Shape: []int64{2}}},
 	Answer: func(r frontendtest.Row) error {
 		x, err := r.Input("x").Float32s()
@@ -48,7 +48,7 @@ func ask(ctx context.Context, c *frontend.Client, model string, x ...float32) ([
 	return r.Output("y").Float32s()
 }
 
-// TestServerAnswersByFunction, and a function's error fails that request.
+// TestServerAnswersByFunction shows that functions answer requests, and that a function's error fails its request.
 func TestServerAnswersByFunction(t *testing.T) {
 	c := frontendtest.Start(t, double).Client(t)
 	if _, err := c.AwaitModel(t.Context(), "double"); err != nil {
@@ -73,7 +73,7 @@ func TestServerAnswersByFunction(t *testing.T) {
 	}
 }
 
-// TestServerKeepsDeadlines: the scheduler is the one that serves, so that what cannot be met is dropped.
+// TestServerKeepsDeadlines shows that the real scheduler drops requests that cannot be answered in time.
 func TestServerKeepsDeadlines(t *testing.T) {
 	slow := double
 	slow.Name, slow.Takes = "slow", 20*time.Second
@@ -81,14 +81,14 @@ func TestServerKeepsDeadlines(t *testing.T) {
 	if _, err := c.AwaitModel(t.Context(), "slow"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // half of what the model takes
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // half of the model's time
 	defer cancel()
 	if _, err := ask(ctx, c, "slow", 1, 2); !errors.Is(err, frontend.ErrDropped) && !errors.Is(err, frontend.ErrRejected) {
 		t.Errorf("a deadline that cannot be met: %v", err)
 	}
 }
 
-// failed is a testing.TB that notes how a test failed.
+// failed is a testing.TB that records how a test failed.
 type failed struct {
 	testing.TB
 	said string
@@ -96,7 +96,7 @@ type failed struct {
 
 func (f *failed) Fatalf(format string, args ...any) { f.said = errors.New(format).Error(); panic(f) }
 
-// TestModelsAreChecked as a repository's are.
+// TestModelsAreChecked shows that models are checked like those of a repository.
 func TestModelsAreChecked(t *testing.T) {
 	for name, m := range map[string]frontendtest.Model{
 		"no name": {},
@@ -114,8 +114,8 @@ func TestModelsAreChecked(t *testing.T) {
 	}
 }
 
-// TestRowsOfACallRunInOneBatch: rows that are worth nothing without each other are asked for at once, so that an idle GPU does not begin
-// with the first alone. A batch's time is told with each of its rows.
+// TestRowsOfACallRunInOneBatch shows that rows that are useless without each other are submitted together, so that an
+// idle GPU does not begin with the first one alone. Each row reports the time of its batch.
 func TestRowsOfACallRunInOneBatch(t *testing.T) {
 	c := frontendtest.Start(t, double).Client(t)
 	if _, err := c.AwaitModel(t.Context(), "double"); err != nil {

@@ -59,7 +59,7 @@ func wideBody(rows int, more string) string {
 	return fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d,1],"data":[%s]}]%s}`, rows, strings.TrimSuffix(strings.Repeat("1,", rows), ","), more)
 }
 
-// An answer above the limit is refused before anything runs.
+// TestAnswersAreBoundedBeforeTheyRun shows that an answer above the limit is refused before anything runs.
 func TestAnswersAreBoundedBeforeTheyRun(t *testing.T) {
 	g, rest, rpc, ran := serveWide(t, nil)
 	url := "http://" + rest + "/v2/models/wide/infer"
@@ -88,7 +88,7 @@ func TestAnswersAreBoundedBeforeTheyRun(t *testing.T) {
 	until(t, func() bool { return g.memory.used.Load() == 0 })
 }
 
-// A long JSON answer is right, and is never entirely in memory.
+// TestLongAnswersAreWrittenInPieces shows that a long JSON answer is correct, and is never entirely in memory.
 func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 	_, rest, _, _ := serveWide(t, nil)
 	url := "http://" + rest + "/v2/models/wide/infer"
@@ -129,7 +129,8 @@ func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 	}
 }
 
-// A caller that never reads is disconnected, and its answer's memory becomes free.
+// TestReadersWhoNeverRead shows that a caller that never reads is disconnected, and that its answer's memory becomes
+// free.
 func TestReadersWhoNeverRead(t *testing.T) {
 	g, rest, rpc, _ := serveWide(t, func(g *Gateway) { g.times.answer = time.Second })
 

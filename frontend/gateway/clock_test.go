@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// A REST call's clock starts with its first byte: a body that takes longer than the call's timeout leaves no time for
-// the model. The next call on the connection has its own clock, which excludes the pause before it.
+// TestClockStartsWithTheFirstByte: the clock of a REST call starts with its first byte, so a body that takes longer
+// than the call's timeout leaves no time for the model. The next call on the connection has its own clock, which
+// excludes the pause before it.
 func TestClockStartsWithTheFirstByte(t *testing.T) {
 	c, _ := client(t, compute)
 	g := New(c, Options{})

@@ -13,8 +13,8 @@ import (
 	"downbeat.dev/frontend/internal/echo"
 )
 
-// One model of two has no backend: by the protocol the gateway is not ready, but the balancer's probe succeeds. The
-// probe needs no token.
+// TestProbeWantsOneModel: one model of two has no backend. By the protocol the gateway is not ready, but the
+// balancer's probe succeeds. The probe needs no token.
 func TestProbeWantsOneModel(t *testing.T) {
 	one := model.Info{ID: 1, Name: "there", Version: "1", SLO: int64(time.Second), BatchMax: 1, Ready: true, Platform: "test",
 		Inputs: []model.Tensor{tensor("x", "UINT8", 1)}, Outputs: []model.Tensor{tensor("y", "UINT8", 1)}}
@@ -52,7 +52,7 @@ func TestProbeWantsOneModel(t *testing.T) {
 	}
 }
 
-// Health is computed at most once per interval, however often it is requested.
+// TestHealthIsKeptForAWhile shows that health is computed at most once per interval, however often it is requested.
 func TestHealthIsKeptForAWhile(t *testing.T) {
 	c, _ := client(t, compute)
 	var h healthState

@@ -17,8 +17,8 @@ func repeatField(num protowire.Number, body []byte, times int) []byte {
 	return bytes.Repeat(one, times)
 }
 
-// A message of empty tensors compresses to almost nothing and must not expand to gigabytes: decoding stops at the
-// limit.
+// TestDecodingStopsAtTheLimits: a message of empty tensors compresses to almost nothing and must not expand to
+// gigabytes, so decoding stops at the limit.
 func TestDecodingStopsAtTheLimits(t *testing.T) {
 	packedShape := repeatField(3, bytes.Repeat([]byte{1}, 1<<20), 1)
 	looseShape := bytes.Repeat([]byte{3 << 3, 1}, 1<<20)
@@ -44,7 +44,7 @@ func TestDecodingStopsAtTheLimits(t *testing.T) {
 	}
 }
 
-// Arrays that grew for a large call are not kept for small calls.
+// TestLargeCallsAreNotKept shows that arrays that grew for a large call are not kept for small calls.
 func TestLargeCallsAreNotKept(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// For a path that is served without the mux, the mux would find the same handler and model; paths that it would clean
-// or refuse are left to it.
+// TestCallsAreRoutedAsTheMuxDoes shows that for a path that is served without the mux, the mux would find the same
+// handler and model. Paths that the mux would clean or refuse are left to it.
 func TestCallsAreRoutedAsTheMuxDoes(t *testing.T) {
 	var found string
 	mux := http.NewServeMux()

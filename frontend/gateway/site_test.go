@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/core/observe"
 )
 
-// Without a token, no web site in a browser of this host may call the gateway: neither under its own host name nor
-// from its own pages.
+// TestForeignSitesAreRefused shows that without a token no web site in a browser of this host may call the gateway,
+// neither under its own host name nor from its own pages.
 func TestForeignSitesAreRefused(t *testing.T) {
 	c, _ := client(t, compute)
 	open, closed := New(c, Options{}), New(c, Options{Token: "secret"})

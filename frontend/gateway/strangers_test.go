@@ -79,8 +79,8 @@ func (bytesCodec) Marshal(v any) ([]byte, error)      { return *(v.(*[]byte)), n
 func (bytesCodec) Unmarshal(data []byte, v any) error { *(v.(*[]byte)) = data; return nil }
 func (bytesCodec) Name() string                       { return "proto" }
 
-// A caller without the token sends a message that compresses a thousand to one: it is refused by its headers, and
-// none of it is decompressed or decoded.
+// TestStrangersMessageIsNotDecoded: a caller without the token sends a message that compresses a thousand to one. The
+// headers suffice to refuse it, and none of it is decompressed or decoded.
 func TestStrangersMessageIsNotDecoded(t *testing.T) {
 	_, _, addr := serving(t, Options{Token: "a secret of the deployment"}, nil)
 	conn := dialRPC(t, addr)
@@ -162,7 +162,7 @@ func (f rawHTTP2) status() string {
 	}
 }
 
-// A stranger's call is refused before any of its message arrives.
+// TestStrangerIsRefusedOnHeaders shows that a stranger's call is refused before any of its message arrives.
 func TestStrangerIsRefusedOnHeaders(t *testing.T) {
 	_, _, addr := serving(t, Options{Token: "a secret of the deployment"}, nil)
 	for _, method := range []string{oip.GRPCInferenceService_ModelInfer_FullMethodName, oip.GRPCInferenceService_ModelStreamInfer_FullMethodName,
@@ -175,7 +175,8 @@ func TestStrangerIsRefusedOnHeaders(t *testing.T) {
 	}
 }
 
-// A stranger who asks for health with an endless message is cut off after a few bytes.
+// TestStrangersBytesAreBounded shows that a stranger who asks for health with an endless message is disconnected
+// after a few bytes.
 func TestStrangersBytesAreBounded(t *testing.T) {
 	_, _, addr := serving(t, Options{Token: "a secret of the deployment"}, nil)
 	f := dialHTTP2(t, addr)
@@ -191,7 +192,8 @@ func TestStrangersBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A message that does not arrive in time ends its call, and the bytes that arrived no longer count.
+// TestSlowMessageEnds shows that a message that does not arrive in time ends its call, and that the bytes that
+// arrived no longer count.
 func TestSlowMessageEnds(t *testing.T) {
 	g, _, addr := serving(t, Options{Token: "secret"}, func(g *Gateway) { g.times.body = 100 * time.Millisecond })
 	f := dialHTTP2(t, addr)
@@ -206,8 +208,8 @@ func TestSlowMessageEnds(t *testing.T) {
 	until(t, func() bool { runtime.GC(); return g.memory.used.Load() == 0 })
 }
 
-// All messages under way together are bounded: above the bound those arriving longest end, and no other call begins
-// until they have ended.
+// TestMessagesAreBoundedInAll shows that all messages in progress share a bound. Above it, those that have been
+// arriving longest end, and no other call begins until they have ended.
 func TestMessagesAreBoundedInAll(t *testing.T) {
 	const bound = 256 << 10
 	g, _, addr := serving(t, Options{MemoryMax: bound}, nil)
@@ -232,7 +234,7 @@ func TestMessagesAreBoundedInAll(t *testing.T) {
 	}
 }
 
-// A silent gRPC connection is closed as soon as a REST one is.
+// TestSilentConnectionsAreClosed shows that a silent gRPC connection is closed as soon as a silent REST connection.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes as long as the limit")

@@ -102,7 +102,8 @@ func series(t *testing.T, s *Set) map[string]float64 {
 	return all
 }
 
-// A call of more requests than a second's rate is served once, and delays later calls.
+// TestLargeCallIsPaidAfterwards shows that a call with more requests than a second's rate is served once, and delays
+// later calls.
 func TestLargeCallIsPaidAfterwards(t *testing.T) {
 	s, _ := open(t, strings.Replace(twoClients, "    in_flight: 4\n", "", 1), nil)
 	shop, now := s.Find(shopToken), time.Now()
@@ -138,7 +139,8 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// The file is read again when it changes; an invalid one leaves the clients as they are and is logged once.
+// TestFileIsReadAgain shows that the file is read again when it changes. An invalid file leaves the clients unchanged
+// and is logged once.
 func TestFileIsReadAgain(t *testing.T) {
 	var log lines
 	s, path := open(t, twoClients, slog.New(slog.NewTextHandler(&log, nil)))
@@ -166,7 +168,7 @@ func TestFileIsReadAgain(t *testing.T) {
 	}
 
 	write("clients: none", "level=ERROR")
-	time.Sleep(20 * time.Millisecond) // many looks
+	time.Sleep(20 * time.Millisecond) // many checks of the file
 	if n := log.count("level=ERROR"); n != 1 {
 		t.Errorf("a broken file is told %d times", n)
 	}
@@ -200,7 +202,7 @@ func TestFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// Finding a client allocates nothing, because it precedes every call.
+// TestFindAllocatesNothing: every call finds its client first, so this must allocate nothing.
 func TestFindAllocatesNothing(t *testing.T) {
 	s, _ := open(t, twoClients, nil)
 	if n := testing.AllocsPerRun(100, func() { s.Find(shopToken) }); n != 0 {

@@ -36,7 +36,7 @@ func TestFileIsRead(t *testing.T) {
 	}
 }
 
-// Errors give line and field, and none repeats a token.
+// TestFileErrors shows that errors give the line and the field, and that none repeats a token.
 func TestFileErrors(t *testing.T) {
 	for change, want := range map[string]string{
 		"name: shop|":                          `line 3: clients[0].name: missing`,
@@ -89,7 +89,7 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
-// For any file, parsing either fails or returns clients within every bound.
+// FuzzClientsFile shows that for any file parsing either fails or returns clients within every bound.
 func FuzzClientsFile(f *testing.F) {
 	f.Add([]byte(twoClients))
 	f.Add([]byte("clients: [&a {name: x, token: *a}]"))
