@@ -1,3 +1,3 @@
-// Package heap returns to the system what C code has freed. C's allocator keeps freed memory for later, which for
-// the sessions of ONNX Runtime can be as much as the weights of the models that were unloaded.
+// Package heap returns memory freed by C code to the system. C's allocator keeps freed memory for later use. For the
+// sessions of ONNX Runtime this can be as much as the weights of the unloaded models.
 package heap

@@ -16,5 +16,6 @@ static void trim(void) {
 */
 import "C"
 
-// Trim gives free pages of C's heap back, where the C library can. It takes milliseconds and holds that heap's locks.
+// Trim returns free pages of C's heap to the system, if the C library supports it. It takes milliseconds and holds
+// that heap's locks.
 func Trim() { C.trim() }

@@ -1,5 +1,6 @@
-// Package ortstring does for tensors of ONNX Runtime what its Go binding does not. It fills string tensors with elements that
-// may hold any bytes: the binding hands elements over as C strings, which end at their first zero byte; the function that
-// does not is in the library since version 1.15 but not in the binding. And it makes tensors without dimensions over
-// memory of the caller's, which the binding refuses.
+// Package ortstring creates tensors of ONNX Runtime that its Go binding cannot create.
+//
+// It fills string tensors with elements of any bytes. The binding passes elements as C strings, which end at their
+// first zero byte. The library has a function without that limit since version 1.15, but the binding does not. The
+// package also creates tensors without dimensions over the caller's memory, which the binding refuses.
 package ortstring

@@ -7,21 +7,25 @@ package ortstring
 #include <stdlib.h>
 #include <string.h>
 
-// Places in ONNX Runtime's struct of functions; see fill.go.
+// Positions in ONNX Runtime's struct of functions; see fill.go.
 enum { ERROR_MESSAGE = 2, CREATE_TENSOR = 49, CREATE_MEMORY_INFO = 69, FREE_STATUS = 93, FREE_MEMORY_INFO = 94, FREE_VALUE = 96 };
 
+// explain frees a status and returns its message, which the caller must free, or NULL.
 static char *explain(void **api, void *status) {
 	if (!status) return NULL;
+
 	char *text = strdup(((const char *(*)(const void *))api[ERROR_MESSAGE])(status));
 	((void (*)(void *))api[FREE_STATUS])(status);
 	return text;
 }
 
-// create makes a tensor over memory of the caller's. It returns NULL, or why it failed, for free.
+// create creates a tensor over the caller's memory. It returns NULL, or the reason of a failure, which the caller must
+// free.
 static char *create(void **api, void *data, size_t bytes, const int64_t *shape, size_t rank, int type, void **tensor) {
 	void *info;
-	char *failed = explain(api, ((void *(*)(int, int, void **))api[CREATE_MEMORY_INFO])(1, 0, &info)); // an arena's, as by default
+	char *failed = explain(api, ((void *(*)(int, int, void **))api[CREATE_MEMORY_INFO])(1, 0, &info)); // of an arena, the default
 	if (failed) return failed;
+
 	failed = explain(api, ((void *(*)(const void *, void *, size_t, const int64_t *, size_t, int, void **))api[CREATE_TENSOR])(info, data, bytes, shape, rank, type, tensor));
 	((void (*)(void *))api[FREE_MEMORY_INFO])(info);
 	return failed;
@@ -36,8 +40,8 @@ import (
 	"unsafe"
 )
 
-// NewScalar makes a tensor without dimensions (an OrtValue) of one element over memory, which must stay where it is until FreeTensor; its
-// type is ONNX's number.
+// NewScalar creates a tensor without dimensions (an OrtValue) of one element over memory, which must stay in place
+// until FreeTensor. elementType is ONNX's number.
 func (a *API) NewScalar(memory []byte, elementType int) (unsafe.Pointer, error) {
 	var tensor unsafe.Pointer
 	failed := C.create(a.functions, unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), nil, 0, C.int(elementType), &tensor)
@@ -49,5 +53,5 @@ func (a *API) NewScalar(memory []byte, elementType int) (unsafe.Pointer, error) 
 	return nil, errors.New(C.GoString(failed))
 }
 
-// FreeTensor ends a tensor of NewScalar; its memory stays.
+// FreeTensor frees a tensor of NewScalar; its memory stays.
 func (a *API) FreeTensor(tensor unsafe.Pointer) { C.destroy(a.functions, tensor) }
