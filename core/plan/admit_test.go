@@ -35,7 +35,7 @@ func TestAdmissionsKeepWhatTheyPromise(t *testing.T) {
 			offered++
 		}
 
-		// What was offered is admitted when it is asked for.
+		// An offer is admitted when it is requested.
 		if a.OfferRate > 0 {
 			s.Rate = a.OfferRate
 			if again, err := Admit(s, used, capacity, trial); err != nil || !again.Admitted {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// drawFeatures draws inputs of 32 dimensions that hang together, shifted in one direction.
+// drawFeatures draws inputs of 32 correlated dimensions, shifted in one direction.
 func drawFeatures(rng *rand.Rand, inputs int, shift, spread float64) Features {
 	const dim = 32
 	f := Features{Dim: dim}
@@ -19,7 +19,7 @@ func drawFeatures(rng *rand.Rand, inputs int, shift, spread float64) Features {
 			if c < 8 {
 				x += shift
 			}
-			f.Values = append(f.Values, float32(math.Abs(x))) // activations behind a ReLU, nearly
+			f.Values = append(f.Values, float32(math.Abs(x))) // roughly activations after a ReLU
 		}
 	}
 	return f
@@ -54,8 +54,8 @@ func TestDriftAlarmsAtMostAsOftenAsAllowed(t *testing.T) {
 	}
 }
 
-// TestDriftIsDetected prints the power of both tests and of either, and holds the larger drifts of AdaInf's
-// figure 5 (up to 9 % for person, 15 % for vehicle) against 95 %.
+// TestDriftIsDetected prints the power of both tests and of either, and requires 95 % for the larger drifts of
+// AdaInf's figure 5 (up to 9 % for person, 15 % for vehicle).
 func TestDriftIsDetected(t *testing.T) {
 	const periods = 60
 	for _, c := range []struct {
@@ -89,7 +89,7 @@ func TestDriftIsDetected(t *testing.T) {
 }
 
 func TestAnswerPIsFishers(t *testing.T) {
-	// The lady tasting tea: 3 of 4 right, by chance with 17/70; from the other side of the table.
+	// The lady tasting tea: 3 of 4 right has a probability of 17/70, and the same with the sides exchanged.
 	if p := answerP(Answers{4, 3}, Answers{4, 1}); abs(p-17.0/70) > 1e-12 {
 		t.Errorf("%v, want 17/70", p)
 	}
@@ -127,10 +127,10 @@ func TestTrainingGoesWhereItIsWorthMost(t *testing.T) {
 	const step, prior = 10 * time.Millisecond, 100 * time.Second
 	learners := []Learner{
 		{Rate: 100, Impact: 0.10, Step: step},                                                    // 100·100·0.0005/0.01
-		{Rate: 100, Impact: 0.05, Step: step},                                                    // half as much to gain
+		{Rate: 100, Impact: 0.05, Step: step},                                                    // half of the possible gain
 		{Rate: 100, Impact: 0.10, Step: 2 * step},                                                // steps twice as long
-		{Rate: 100, Impact: 0.10, Step: step, Gains: make([]float64, 100)},                       // gains nothing any more
-		{Rate: 100, Impact: 0.10, Step: step, Drifts: []time.Duration{100 * time.Second, 200e9}}, // drifts often
+		{Rate: 100, Impact: 0.10, Step: step, Gains: make([]float64, 100)},                       // no further gain
+		{Rate: 100, Impact: 0.10, Step: step, Drifts: []time.Duration{100 * time.Second, 200e9}}, // frequent drifts
 		{Rate: 100, Impact: 0.10},                                                                // cannot be trained
 		{Rate: math.NaN(), Impact: 0.10, Step: step},
 		{Rate: 100, Impact: -0.1, Step: step, Gains: []float64{math.NaN(), -1}},
@@ -150,8 +150,8 @@ func TestTrainingGoesWhereItIsWorthMost(t *testing.T) {
 	}
 }
 
-// TestDriftInPieces: whatever the pieces are, the report is that of one call, and the real division is as far apart as the sums
-// over all pairs say.
+// TestDriftInPieces shows that the report does not depend on the pieces, and that the real division has the energy of
+// the sums over all pairs.
 func TestDriftInPieces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 70))
 	old, recent := drawFeatures(rng, 90, 0, 1), drawFeatures(rng, 60, 0.3, 1)

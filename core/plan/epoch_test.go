@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// TestAnEpochMovesWhatIsWorthIt: a busy GPU is relieved where that gains more than loading costs, and nothing moves where
-// all GPUs have time, where the gain is within what estimates differ by, or where the loads take as much.
+// TestAnEpochMovesWhatIsWorthIt shows that a busy GPU is relieved if the gain exceeds the cost of loading. Nothing
+// moves if all GPUs have time, if the gain is within the error of the estimates, or if the loads take as much.
 func TestAnEpochMovesWhatIsWorthIt(t *testing.T) {
 	for _, x := range []struct {
 		w    EpochWeight
@@ -58,8 +58,8 @@ func drawEpoch(rng *rand.Rand) (s Snapshot) {
 	return s
 }
 
-// TestEpochsAreWeighedAsTheCheckerAdds: over drawn clusters. What an epoch moves relieves the busiest GPU, and is there to
-// be found in some of them.
+// TestEpochsAreWeighedAsTheCheckerAdds compares weights with the checker on drawn clusters. An epoch's moves relieve
+// the busiest GPU, and some clusters have such moves.
 func TestEpochsAreWeighedAsTheCheckerAdds(t *testing.T) {
 	worth, tried := 0, 0
 	for seed := range uint64(400) {

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// TestVariantsHaveOneOrder: whoever comes first.
+// TestVariantsHaveOneOrder shows that the order does not depend on the order of arrival.
 func TestVariantsHaveOneOrder(t *testing.T) {
 	all := []model.Info{
 		{Name: "b", Version: "1", Accuracy: 0.8}, {Name: "a", Version: "2", Accuracy: 0.8},
@@ -28,7 +28,8 @@ func TestVariantsHaveOneOrder(t *testing.T) {
 	}
 }
 
-// TestFloorsAreVariantsAccuracies: each once, above the least, the lowest and the highest always among them.
+// TestFloorsAreVariantsAccuracies shows that each floor is a variant's accuracy above the least, that none occurs
+// twice, and that the lowest and the highest are always included.
 func TestFloorsAreVariantsAccuracies(t *testing.T) {
 	for _, c := range []struct {
 		accuracies []float64
@@ -48,7 +49,8 @@ func TestFloorsAreVariantsAccuracies(t *testing.T) {
 	}
 }
 
-// TestOnlyTheNewerVersionAnswers: of one model; versions are numbers.
+// TestOnlyTheNewerVersionAnswers shows that of two versions of a model only the newer one answers, and that versions
+// are compared as numbers.
 func TestOnlyTheNewerVersionAnswers(t *testing.T) {
 	old, newer, other := &model.Info{Name: "a", Version: "9"}, &model.Info{Name: "a", Version: "10"}, &model.Info{Name: "b", Version: "11"}
 	if !Outdates(newer, old) || Outdates(old, newer) || Outdates(old, old) || Outdates(other, old) {
@@ -70,7 +72,7 @@ func TestQueueLimit(t *testing.T) {
 	}
 }
 
-// TestLoadsWaitForAnIdleGPU: not for ever; nor is a backend's report.
+// TestLoadsWaitForAnIdleGPU shows that a load does not wait forever, nor does a scheduler for a backend's report.
 func TestLoadsWaitForAnIdleGPU(t *testing.T) {
 	if LoadNow(false, idleMost-1) || !LoadNow(false, idleMost) || !LoadNow(true, 0) {
 		t.Error("a load begins when the GPU is idle, or after some time")
@@ -86,8 +88,8 @@ func TestLoadsWaitForAnIdleGPU(t *testing.T) {
 	}
 }
 
-// TestPlaceFloors: a floor stays where it is, one that is new gets a class that nothing wants any more and that rises, never
-// one that would fall.
+// TestPlaceFloors shows that a floor keeps its class, and that a new floor gets an unneeded class whose floor rises,
+// never one whose floor would fall.
 func TestPlaceFloors(t *testing.T) {
 	for _, c := range []struct {
 		floors, told []float64

@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// drawSnapshot is pools of GPUs that have models, each on the GPUs of one sub-cluster.
+// drawSnapshot draws pools of GPUs that have models, each on the GPUs of one sub-cluster.
 func drawSnapshot(rng *rand.Rand) Snapshot {
 	s := Snapshot{MoveShare: rng.Float64(), Parts: rng.IntN(3), Effort: 2000}
 	table := []time.Duration{2e6, 3e6, 4e6, 5e6}
@@ -38,15 +38,15 @@ func drawSnapshot(rng *rand.Rand) Snapshot {
 	return s
 }
 
-// TestPlacedModelsFit: what is wanted fits, the GPUs of a pool have a model whole sub-clusters at a time, every model
-// that was served is, and one that nobody had is loaded by nobody.
+// TestPlacedModelsFit shows that the wanted models fit, that a model is on whole sub-clusters of a pool, that every
+// served model stays served, and that a model which no GPU had is loaded nowhere.
 func TestPlacedModelsFit(t *testing.T) {
 	placed := 0
 	for seed := range uint64(100) {
 		s := drawSnapshot(rand.New(rand.NewPCG(seed, 70)))
 		p, err := PlaceModels(s)
 		if err != nil {
-			continue // too tight for so many parts
+			continue // too little memory for so many parts
 		}
 		placed++
 		if err := CheckPlacement(s, p.Wanted); err != nil {
@@ -62,8 +62,8 @@ func TestPlacedModelsFit(t *testing.T) {
 	}
 }
 
-// TestPlacementFollowsLoad divides models over two sub-clusters by what they ask for, and leaves all where they are when
-// nothing may move.
+// TestPlacementFollowsLoad divides models over two sub-clusters by their demand, and leaves all in place if nothing
+// may move.
 func TestPlacementFollowsLoad(t *testing.T) {
 	p, err := profile.New([]time.Duration{10e6, 11e6, 12e6, 13e6})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestPlacementFollowsLoad(t *testing.T) {
 		s.GPUs = append(s.GPUs, PlacedGPU{Part: int32(g / 2), Memory: 1000})
 	}
 	for m := range 4 {
-		// The two that are asked for most begin together.
+		// The two models with the largest demand begin together.
 		at := []Residence{Offered, Offered, Absent, Absent}
 		if m >= 2 {
 			slices.Reverse(at)
@@ -164,7 +164,8 @@ func TestPlacementRefuses(t *testing.T) {
 
 func nan() float64 { zero := 0.0; return zero / zero }
 
-// TestAGPUIsSparedBelowTheTarget: never the only one, and not where the others would be asked for more than u*.
+// TestAGPUIsSparedBelowTheTarget shows that the only GPU is never spared, nor one without which the others would
+// exceed u*.
 func TestAGPUIsSparedBelowTheTarget(t *testing.T) {
 	targets := Targets{{1, 0.5}, {3, 0.8}}
 	for _, x := range []struct {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRenew renews the prices of 1,000 bidders with five variants on three kinds, from nothing and after each change. cpu-ns is
-// the thread's processor time of renewals alone, whatever else runs on the machine.
+// BenchmarkRenew renews the prices of 1,000 bidders with five variants on three kinds, from nothing and after each
+// change. cpu-ns is the thread's processor time of the renewals alone, whatever else runs on the machine.
 func BenchmarkRenew(b *testing.B) {
 	first := marketChanges[0]
 	first.name = "first"
@@ -36,7 +36,7 @@ func BenchmarkRenew(b *testing.B) {
 				if err := p.Renew(m); err != nil {
 					b.Fatal(err)
 				}
-				if round > 0 { // the first one's memory is new
+				if round > 0 { // the first round allocates
 					times = append(times, threadTime(b)-before)
 				}
 				pivots += p.Pivots
@@ -48,7 +48,7 @@ func BenchmarkRenew(b *testing.B) {
 	}
 }
 
-// reportTimes reports the mean, the hundredth part that takes longest, and the worst.
+// reportTimes reports the mean, the 99th percentile and the longest time.
 func reportTimes(b *testing.B, times []int64) {
 	if len(times) == 0 {
 		return

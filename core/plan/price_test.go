@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// drawMarket draws bidders whose offers get dearer as they get better, with some that are dominated,
-// and kinds with between nothing and more than everything.
+// drawMarket draws bidders whose offers cost more the better they are, with some dominated ones, and kinds with a
+// capacity between nothing and more than the whole demand.
 func drawMarket(rng *rand.Rand, bidders, variants, kinds int) *Market {
 	m := &Market{Value: DefaultValue}
 	speed := make([]float64, kinds)
@@ -60,8 +60,7 @@ func TestPricesProveThemselves(t *testing.T) {
 	}
 }
 
-// TestPriceOfOneFamily goes through the regimes by hand: all at their best, split, all at the lightest,
-// drops.
+// TestPriceOfOneFamily goes through the cases by hand: all at their best, split, all at the lightest, drops.
 func TestPriceOfOneFamily(t *testing.T) {
 	offers := []Offer{{0, 0.9, 0.010}, {0, 0.7, 0.002}, {0, 0.71, 0.009}}
 	for _, c := range []struct {
@@ -69,8 +68,8 @@ func TestPriceOfOneFamily(t *testing.T) {
 	}{
 		{20, 0, 0.9, 1000},
 		{6, 0.2 / 0.008, 0.8, 1000}, // half at 10 ms, half at 2 ms
-		{1, 3.7 / 0.002, 0.7, 500},  // 500 of 1,000 fit: the price is that of an answer
-		{0, 3.7 / 0.002, 0, 0},      // a kind that is gone costs what nobody pays
+		{1, 3.7 / 0.002, 0.7, 500},  // 500 of 1,000 fit, so the price is that of an answer
+		{0, 3.7 / 0.002, 0, 0},      // a kind without GPUs has a price that nobody pays
 	} {
 		m := &Market{Bidders: []Bidder{{Rate: 1000, Offers: offers}}, Capacity: []float64{c.gpus}, Value: 3}
 		var p Prices
@@ -166,8 +165,8 @@ func TestRenewAllocatesNothing(t *testing.T) {
 	}
 }
 
-// marketChanges are what happens between two renewals, mildest first: rates drift, are drawn anew, triple and fall back, GPUs
-// come and go.
+// marketChanges are changes between two renewals, the smallest first: rates drift, are drawn again, triple and fall
+// back, GPUs come and go.
 var marketChanges = []struct {
 	name  string
 	apply func(rng *rand.Rand, m *Market, full []float64, round int)
@@ -194,8 +193,8 @@ var marketChanges = []struct {
 	}},
 }
 
-// TestRenewalsStartNearTheOptimum: whatever changed since the last renewal, and from nothing, the search for prices of 1,000 bidders
-// takes few pivots, and its outcome proves itself.
+// TestRenewalsStartNearTheOptimum shows that after any change since the last renewal, and from nothing, the search
+// for the prices of 1,000 bidders takes few pivots, and that its result proves itself.
 func TestRenewalsStartNearTheOptimum(t *testing.T) {
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -229,7 +228,7 @@ func FuzzRenew(f *testing.F) {
 			return
 		}
 		if rate > 1e12 || cost < 1e-12 || cost > 1e12 || capacity > 1e12 || rate > 0 && rate < 1e-9 || capacity > 0 && capacity < 1e-9 {
-			return // beyond what numbers of 64 bits can prove; it must only return
+			return // beyond the precision of 64-bit numbers; it must only return
 		}
 		if err := CheckPrices(m, &p, 1e-3); err != nil {
 			t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// drawBids draws services with five variants each, of which heavier ones answer better, and the GPUs that all of them would
-// take with their heaviest.
+// drawBids draws services with five variants each, of which heavier ones answer better, and the GPUs that all of them
+// would need with their heaviest variants.
 func drawBids(rng *rand.Rand, services int) (bids []Bidder, full float64) {
 	for range services {
 		b := Bidder{Rate: 200 * rng.ExpFloat64()}
@@ -25,7 +25,8 @@ func drawBids(rng *rand.Rand, services int) (bids []Bidder, full float64) {
 	return bids, full
 }
 
-// chooseOffer is what a service takes at a price, and the steps of its hull below that: offers that some price makes best.
+// chooseOffer returns the offer that a service takes at a price, and its step on the hull, which has the offers that
+// are best at some price.
 func chooseOffer(b *Bidder, price float64) (offer *Offer, step int) {
 	chosen := b.Choose([]float64{price}, DefaultValue)
 	if chosen == NotServed {
@@ -41,18 +42,18 @@ func chooseOffer(b *Bidder, price float64) (offer *Offer, step int) {
 
 const (
 	fluidServices = 12
-	fluidHold     = 500 // periods in which rates and GPUs stay as they are
+	fluidHold     = 500 // periods in which rates and GPUs stay the same
 )
 
-// fluid is a cluster without queues, in which everybody takes at once what its price makes best. Its GPUs really are up to a
-// fifth slower than planned.
+// fluid is a cluster without queues, in which every service takes at once the offer that is best at its price. Its
+// GPUs are really up to a fifth slower than planned.
 type fluid struct {
 	rng         *rand.Rand
 	drawn, bids []Bidder
 	home        PricedHome
 	pricer      *Pricer
 	slower      float64
-	steps       [fluidServices]int // that are taken, of each service's hull
+	steps       [fluidServices]int // the present step of each service's hull
 }
 
 func newFluid(seed uint64) *fluid {
@@ -64,7 +65,7 @@ func newFluid(seed uint64) *fluid {
 	return f
 }
 
-// run is a period: in a third of the holds the rates first go against the price.
+// run simulates a period. In a third of the holds the rates first move against the price.
 func (f *fluid) run(t *testing.T, period int) {
 	at, against := period%fluidHold, 1.0
 	if at == 0 {
@@ -91,7 +92,7 @@ func (f *fluid) run(t *testing.T, period int) {
 		t.Fatal(err)
 	}
 
-	// The GPUs serve what fits; the rest is bad.
+	// The GPUs serve what fits, and the rest is bad.
 	demand := 0.0
 	for i := range f.bids {
 		offer, step := chooseOffer(&f.bids[i], priced[0].Price)
@@ -103,10 +104,10 @@ func (f *fluid) run(t *testing.T, period int) {
 	f.home.BadShare, f.home.BusyShare = max(0, 1-carried/demand), min(1, demand/carried)
 }
 
-// swing is how far a service's steps have risen and fallen since the swing's beginning.
+// swing is the rise and fall of a service's steps since its beginning.
 type swing struct {
 	least, most int // so far
-	rise, fall  int // the largest, from a step to a later one
+	rise, fall  int // the largest so far, from a step to a later one
 }
 
 func (s *swing) follow(step int) {
@@ -114,8 +115,9 @@ func (s *swing) follow(step int) {
 	s.rise, s.fall = max(s.rise, step-s.least), max(s.fall, s.most-step)
 }
 
-// TestPricesSettle renews prices 100,000 times, 100 ms apart, against rates that jump and oscillate. While the rates hold, a service
-// may go to and fro between neighbouring variants. That it goes on in one direction is no oscillation: what is sold recovers.
+// TestPricesSettle renews prices 100,000 times, 100 ms apart, under rates that jump and oscillate. While the rates
+// hold, a service may alternate between neighbouring variants. A continued move in one direction is no oscillation:
+// the sold share recovers.
 func TestPricesSettle(t *testing.T) {
 	f, moves, far := newFluid(3), 0, 0
 	var swings [fluidServices]swing
@@ -141,7 +143,8 @@ func TestPricesSettle(t *testing.T) {
 			}
 		}
 	}
-	// One step is what is asked for. In two holds one service, which two prices of the plan lie on either side of, goes over two (decision 0275).
+	// The goal is one step. In two holds one service goes over two steps, because two prices of the plan lie on both
+	// sides of it (decision 0275).
 	if far > 2 {
 		t.Errorf("%d of %d times that rates held for a service it went to and fro over more than one step of its hull, want 2 at most", far, 100_000/fluidHold*fluidServices)
 	}
@@ -150,8 +153,9 @@ func TestPricesSettle(t *testing.T) {
 	}
 }
 
-// TestAKindThatDisappears: offers of a kind without GPUs sell nothing, so the other kind's price rises to what its own bidders pay; the same when it is
-// back as before, and without any kind nothing has a price.
+// TestAKindThatDisappears shows that offers of a kind without GPUs sell nothing, so the other kind's price rises to
+// what its own bidders pay. Prices are the same again when the kind returns, and without any kind nothing has a
+// price.
 func TestAKindThatDisappears(t *testing.T) {
 	p := NewPricer(func(_, _ float64) bool { return false })
 	both := []PricedHome{{SubCluster: 3, GPUs: 4}, {SubCluster: 7, GPUs: 4}}
@@ -188,8 +192,8 @@ func TestAKindThatDisappears(t *testing.T) {
 	}
 }
 
-// TestOneBadSecondIsForgotten: ten seconds after a second in which half of the requests went bad, nine tenths of the GPU time are for
-// sale again. A share at which requests always go bad is not tried again and again.
+// TestOneBadSecondIsForgotten shows that ten seconds after a second in which half of the requests went bad, nine
+// tenths of the GPU time are for sale again. A share at which requests always go bad is not tried again and again.
 func TestOneBadSecondIsForgotten(t *testing.T) {
 	const period = 100 * time.Millisecond
 	sold := func(seconds int, badAt func(full float64) float64, p *Pricer) (bad float64) {
@@ -216,7 +220,7 @@ func TestOneBadSecondIsForgotten(t *testing.T) {
 		t.Errorf("ten good seconds later %.2f of the time is for sale, want 0.9", p.full)
 	}
 
-	// Beyond 0.8 some requests go bad at once: the mean stays what a slow rise allows.
+	// Beyond 0.8 some requests go bad at once. The mean stays at what a slow rise allows.
 	tight := func(full float64) float64 {
 		if full > 0.8 {
 			return 0.02
@@ -229,7 +233,8 @@ func TestOneBadSecondIsForgotten(t *testing.T) {
 	}
 }
 
-// TestLearnersBuyTime: what they buy is not sold to requests, so that it gets a price, and that it stands idle for requests lowers none.
+// TestLearnersBuyTime shows that time that learners buy is not sold to requests, so it raises the price, and that it
+// does not lower a price by being idle for requests.
 func TestLearnersBuyTime(t *testing.T) {
 	renew := func(learning float64) PricedHome {
 		p := NewPricer(func(_, _ float64) bool { return false })
@@ -261,8 +266,9 @@ func TestLearnersBuyTime(t *testing.T) {
 	}
 }
 
-// TestLearnersGiveWay: however much learners want, what all requests need at their floors is not sold to them. They get all that they want as long
-// as the price is below half of what the first request would go unserved at, and at that price what is left.
+// TestLearnersGiveWay shows that, however much learners want, the time that all requests need at their floors is not
+// sold to them. They get all that they want while the price is below half of the price at which the first request
+// would go unserved, and at that price what is left.
 func TestLearnersGiveWay(t *testing.T) {
 	const gpus = 8
 	rng := rand.New(rand.NewPCG(323, 1))
@@ -274,7 +280,7 @@ func TestLearnersGiveWay(t *testing.T) {
 			least += bids[i].Rate * bids[i].Offers[0].Cost
 		}
 
-		// What the lightest offers take: a third of what is sold to half more than that.
+		// The time of the lightest offers: from a third of the sold time to half more than all of it.
 		p := NewPricer(func(_, _ float64) bool { return false })
 		sold := gpus * p.shareOf(gpus)
 		needed := sold * (1.0/3 + rng.Float64()*7/6)

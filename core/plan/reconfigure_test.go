@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// drawPlacement places models until GPUs are nearly full; with partial, some are on their way.
+// drawPlacement places models until GPUs are nearly full; with partial, some are in transition.
 func drawPlacement(rng *rand.Rand, f Fleet, partial bool) Placement {
 	p := make(Placement, len(f.Static))
 	for m := range p {
@@ -31,7 +31,7 @@ func drawFleet(rng *rand.Rand, spare int64) Fleet {
 	for range 1 + rng.IntN(5) {
 		f.Memory = append(f.Memory, 400+spare+rng.Int64N(800))
 	}
-	if rng.IntN(2) == 0 { // or each GPU has a backend of its own
+	if rng.IntN(2) == 0 { // otherwise each GPU has its own backend
 		for g := range f.Memory {
 			f.Hosts = append(f.Hosts, int32(g/2))
 		}
@@ -42,8 +42,8 @@ func drawFleet(rng *rand.Rand, spare int64) Fleet {
 	return f
 }
 
-// TestReconfigurationsSurviveEveryInterruption stops after each step and goes on to the wanted
-// placement, and back to the first one.
+// TestReconfigurationsSurviveEveryInterruption stops after each step and continues to the wanted placement, and back
+// to the first one.
 func TestReconfigurationsSurviveEveryInterruption(t *testing.T) {
 	gaps := 0
 	for seed := range uint64(300) {
@@ -100,7 +100,7 @@ func TestNoGapsWhereThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestEveryStepHasAnInverse undoes each step by its inverse, and gets back to where it was.
+// TestEveryStepHasAnInverse undoes each step with its inverse and returns to the previous placement.
 func TestEveryStepHasAnInverse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 42))
 	f := drawFleet(rng, 2000)
@@ -122,7 +122,7 @@ func TestEveryStepHasAnInverse(t *testing.T) {
 	for m := range present {
 		for g := range present[m] {
 			back := state.now[m][g]
-			if back == Loaded { // loaded again to undo an unload: the warm-up and the offer follow
+			if back == Loaded { // loaded again to undo an unload; the warm-up and the offer follow
 				back = Warm
 			}
 			if before := present[m][g]; back != before && !(before == Offered && back == Warm) {
@@ -144,7 +144,7 @@ func TestOneModelMoves(t *testing.T) {
 	}
 }
 
-// TestTwoModelsSwapOnFullGPUs has no way without a gap, and says whose.
+// TestTwoModelsSwapOnFullGPUs has no solution without a gap, and the result names the model.
 func TestTwoModelsSwapOnFullGPUs(t *testing.T) {
 	f := Fleet{Memory: []int64{100, 100}, Static: []int64{80, 80}, Dynamic: []int64{20, 20}}
 	present, wanted := Placement{{Offered, Absent}, {Absent, Offered}}, Placement{{Absent, Offered}, {Offered, Absent}}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// playRollout takes the steps that are due until none is, and checks memory and offers after each. Loads and unloads of
-// different backends are under way side by side, and end in a drawn order. Some loads fail, and some GPUs leave.
+// playRollout takes due steps until none is left, and checks memory and offers after each. Loads and unloads of
+// different backends run in parallel and end in a drawn order. Some loads fail, and some GPUs leave.
 type playRollout struct {
 	f       Fleet
 	present Placement
@@ -19,7 +19,7 @@ type playRollout struct {
 	after   func(steps int) bool
 	steps   int
 	under   []Step // ordered, and not reported yet
-	beside  int    // the most that were under way at one time
+	beside  int    // the largest number in progress at one time
 }
 
 func (p *playRollout) run(t *testing.T, r *Rollout) {
@@ -49,7 +49,7 @@ func (p *playRollout) run(t *testing.T, r *Rollout) {
 	}
 }
 
-// busy are the GPUs that something is under way on.
+// busy returns the GPUs with a step in progress.
 func (p *playRollout) busy() (gpus []int32) {
 	for _, s := range p.under {
 		gpus = append(gpus, s.GPU)
@@ -57,7 +57,7 @@ func (p *playRollout) busy() (gpus []int32) {
 	return gpus
 }
 
-// take orders a load or an unload, and takes any other step at once.
+// take orders a load or an unload, and performs any other step at once.
 func (p *playRollout) take(t *testing.T, s Step) {
 	at := &p.present[s.Model][s.GPU]
 	to := map[StepKind][2]Residence{StepLoad: {Absent, Loaded}, StepWarmUp: {Loaded, Warm}, StepOffer: {Warm, Offered}, StepWithdraw: {Offered, Warm}}[s.Kind]
@@ -79,7 +79,7 @@ func (p *playRollout) take(t *testing.T, s Step) {
 	}
 }
 
-// end has a backend report what it was at work on.
+// end makes a backend report its step.
 func (p *playRollout) end(t *testing.T, r *Rollout, i int) {
 	t.Helper()
 	s := p.under[i]
@@ -95,7 +95,7 @@ func (p *playRollout) end(t *testing.T, r *Rollout, i int) {
 	}
 }
 
-// leave has a GPU leave, with what was under way on it.
+// leave removes a GPU and its step in progress.
 func (p *playRollout) leave(r *Rollout, gpu int32) {
 	p.under = slices.DeleteFunc(p.under, func(s Step) bool { return s.GPU == gpu })
 	for m := range p.present {
@@ -118,7 +118,7 @@ func (p *playRollout) check(t *testing.T, r *Rollout) {
 	}
 }
 
-// served draws placements that have the same models somewhere, each.
+// drawServed draws placements in which each model is somewhere.
 func drawServed(rng *rand.Rand, f Fleet, partial bool) (present, wanted Placement) {
 	for {
 		present, wanted = drawPlacement(rng, f, partial), drawPlacement(rng, f, false)
@@ -128,8 +128,8 @@ func drawServed(rng *rand.Rand, f Fleet, partial bool) (present, wanted Placemen
 	}
 }
 
-// TestRolloutsEndAsWanted takes every due step of drawn plans: the end is what was wanted, memory was never exceeded, and
-// what was served is served all the time but for the gaps that were named, nearly all of them before.
+// TestRolloutsEndAsWanted takes every due step of drawn plans. The end is the wanted placement, memory is never
+// exceeded, and served models stay served except for the named gaps, nearly all of which are named in advance.
 func TestRolloutsEndAsWanted(t *testing.T) {
 	beside, unforeseen := 0, 0
 	for seed := range uint64(400) {
@@ -157,8 +157,8 @@ func TestRolloutsEndAsWanted(t *testing.T) {
 	}
 }
 
-// TestRolloutsSurviveEveryInterruption stops before each due step; then the plan is begun anew from what is present,
-// or what was there at first is wanted again.
+// TestRolloutsSurviveEveryInterruption stops before each due step. Then the plan begins again from the present
+// placement, or the first placement is wanted again.
 func TestRolloutsSurviveEveryInterruption(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 61))
@@ -173,7 +173,7 @@ func TestRolloutsSurviveEveryInterruption(t *testing.T) {
 			p.run(t, r)
 			done := p.steps < cut
 
-			// Whoever comes after knows the wanted placement and what is present, and nothing else.
+			// A successor knows the wanted and the present placement, and nothing else.
 			back := &playRollout{f: f, present: clonePlacement(p.present), rng: rng}
 			r.RollBack(p.present)
 			back.run(t, r)
@@ -193,8 +193,8 @@ func TestRolloutsSurviveEveryInterruption(t *testing.T) {
 	}
 }
 
-// TestRolloutsLoseNoModel has a third of all loads fail, and then GPUs leave: memory is never exceeded, plans end, and as
-// long as no GPU leaves every model that was served is served at the end.
+// TestRolloutsLoseNoModel makes a third of all loads fail, and then GPUs leave. Memory is never exceeded, plans end,
+// and while no GPU leaves, every served model is served at the end.
 func TestRolloutsLoseNoModel(t *testing.T) {
 	left := 0
 	for seed := range uint64(200) {
@@ -222,7 +222,8 @@ func TestRolloutsLoseNoModel(t *testing.T) {
 	}
 }
 
-// TestASubClusterOffersAsOne: a model that moves to two GPUs is offered by both at once, and withdrawn from both at once.
+// TestASubClusterOffersAsOne shows that a model that moves to two GPUs is offered by both at once, and withdrawn from
+// both at once.
 func TestASubClusterOffersAsOne(t *testing.T) {
 	f := Fleet{Memory: []int64{100, 100, 100, 100}, Static: []int64{20}, Dynamic: []int64{10}}
 	present := Placement{{Offered, Offered, Absent, Absent}}

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// TestRoomIsSoldLast: of 16 GPUs one and a half are sold only to who gains more by a second of one than a thousandth of what the first request
-// would go unserved at, and as many more at three times that. What requests need to be answered at all is sold in any case.
+// TestRoomIsSoldLast: one and a half of 16 GPUs are sold only to bidders that gain more from a GPU second than a
+// thousandth of the price at which the first request would go unserved, and as many more at three times that price.
+// Time that requests need to be answered at all is sold in any case.
 func TestRoomIsSoldLast(t *testing.T) {
-	const gpus, light, more = 16, 0.0385, 0.1 // GPU seconds per request: the first goes unserved at 100
+	const gpus, light, more = 16, 0.0385, 0.1 // GPU seconds per request; the first goes unserved at 100
 	for _, x := range []struct {
 		gain, rate float64 // of a GPU second, of requests/s
 		kept       float64 // GPUs
@@ -32,7 +33,7 @@ func TestRoomIsSoldLast(t *testing.T) {
 	}
 }
 
-// costOf returns the GPU seconds that one of a bidder's requests gets in the mean.
+// costOf returns the mean GPU seconds of a bidder's requests.
 func costOf(p *Pricer, q int) float64 {
 	offers, main := p.market.Bidders[q].Offers, p.prices.Main[q]
 	sum, rest := 0.0, 1.0

@@ -17,7 +17,7 @@ func TestAdviceFollowsTheRules(t *testing.T) {
 		var at []time.Duration
 		var loads []Load
 		now, demand, gpus, ordered := time.Duration(0), 5.0, 8, 8
-		slower := 1 + 0.2*rng.Float64() // than the profiles of which demand is made
+		slower := 1 + 0.2*rng.Float64() // than the profiles from which the demand is computed
 		for step := range 700 {
 			now += time.Duration(200+rng.IntN(800)) * time.Millisecond
 			if rng.IntN(100) == 0 {
@@ -33,14 +33,14 @@ func TestAdviceFollowsTheRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			if step%7 > 0 {
-				// The check goes through the whole history.
+				// The checker goes through the whole history.
 			} else if err := CheckAdvice(s.Targets, s.Least, s.Most, 20*time.Second, at, loads, a); err != nil {
 				t.Fatalf("seed %d, %v: %v", seed, now, err)
 			} else {
 				reasons[a.Reason]++
 			}
 
-			// The cluster obeys: orders arrive late, releases at once.
+			// The cluster follows the advice: orders arrive late, releases at once.
 			if ordered = a.GPUs; gpus > ordered {
 				gpus = ordered
 			} else if rng.IntN(20) == 0 {
@@ -55,9 +55,9 @@ func TestAdviceFollowsTheRules(t *testing.T) {
 	}
 }
 
-// TestScalerFollowsADayCheaply runs two hours of a load that goes up and down by three times in a fluid
-// cluster whose GPUs take 20 s to start: GPU time stays within a tenth of what somebody needs who knows the
-// load, and requests go bad only where the load has just jumped.
+// TestScalerFollowsADayCheaply runs two hours of a load that rises and falls threefold, in a fluid cluster whose GPUs
+// take 20 s to start. The GPU time stays within a tenth of the time with known load, and requests go bad only just
+// after a jump of the load.
 func TestScalerFollowsADayCheaply(t *testing.T) {
 	const start = 20 * time.Second
 	s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
@@ -94,8 +94,8 @@ func TestScalerFollowsADayCheaply(t *testing.T) {
 	}
 }
 
-// TestScalerGivesWhatBadRequestsAskFor: GPUs a tenth slower than their profiles are not given back and ordered again all
-// the time, and what goes bad while ordered GPUs start asks for no more of them.
+// TestScalerGivesWhatBadRequestsAskFor shows that GPUs that are a tenth slower than their profiles are not given up
+// and ordered again repeatedly, and that requests that go bad while ordered GPUs start cause no further orders.
 func TestScalerGivesWhatBadRequestsAskFor(t *testing.T) {
 	s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
 	gpus, given, up := 32, 0, 0
@@ -130,8 +130,8 @@ func TestScalerGivesWhatBadRequestsAskFor(t *testing.T) {
 	}
 }
 
-// TestForecastExpectsGrowthAndLearnsItsErrors: a steady climb is expected to go on, a fall is not, and a load that jumps
-// widens the margin.
+// TestForecastExpectsGrowthAndLearnsItsErrors shows that a steady rise is expected to continue, that a fall is not,
+// and that a load that jumps widens the margin.
 func TestForecastExpectsGrowthAndLearnsItsErrors(t *testing.T) {
 	run := func(load func(s float64) float64) (at float64, f *forecast) {
 		f = &forecast{}
@@ -147,7 +147,7 @@ func TestForecastExpectsGrowthAndLearnsItsErrors(t *testing.T) {
 	if math.Abs(level-50-0.1*math.Sqrt(50)) > 1e-9 || math.Abs(falls-101-0.1*math.Sqrt(101)) > 1e-9 {
 		t.Errorf("%v after a level load of 50, %v after one that fell to 101", level, falls)
 	}
-	// The trend is believed for 10 s of the 20: what comes is 10 more, and half of that is the margin.
+	// The trend is extrapolated for 10 of the 20 s, which gives 10 more; half of that is the margin.
 	if math.Abs(climbs-(349+10+5)) > 0.5 || math.Abs(f.square-100) > 10 {
 		t.Errorf("%v after a climb to 349, mean square %v", climbs, f.square)
 	}
@@ -178,7 +178,7 @@ func TestScalerRefuses(t *testing.T) {
 		}
 	}
 
-	// No GPUs, no requests: no error, and no GPU unless there must be one.
+	// Without GPUs and requests there is no error, and no GPU unless Least requires one.
 	s := &Scaler{Targets: DefaultTargets(), Most: 10}
 	if a, err := s.Observe(0, Load{}); err != nil || a.GPUs != 0 {
 		t.Errorf("%+v, %v", a, err)
@@ -197,8 +197,8 @@ func TestDrainTakesTheHighest(t *testing.T) {
 	}
 }
 
-// TestScalerStopsWhereNoGPUMends: half of the requests go bad however many GPUs there are, since their callers allow less time than a
-// batch takes. Four times what demand needs is advised, and no more.
+// TestScalerStopsWhereNoGPUMends: half of the requests go bad with any number of GPUs, because their callers allow
+// less time than a batch takes. The advice is at most four times what the demand needs.
 func TestScalerStopsWhereNoGPUMends(t *testing.T) {
 	s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
 	l := Load{Demand: 1.2, Requests: 200, Bad: 100, GPUs: 2, Ordered: 2}

@@ -22,7 +22,7 @@ func linear(t testing.TB, alpha, beta time.Duration, batches int) *profile.Profi
 	return p
 }
 
-// TestSizeIsTable4 holds Size against the analytic column of Symphony's table 4.
+// TestSizeIsTable4 compares Size with the analytic column of Symphony's table 4.
 func TestSizeIsTable4(t *testing.T) {
 	whole := Targets{{GPUs: 1, Share: 1}}
 	for _, c := range []struct {

@@ -115,8 +115,8 @@ func TestSplitIsNearTheOptimum(t *testing.T) {
 	}
 }
 
-// TestSplitOfAnyGraph holds splits of random graphs, few of them series-parallel, against the checker and
-// the optimum.
+// TestSplitOfAnyGraph compares splits of random graphs, few of them series-parallel, with the checker and the
+// optimum.
 func TestSplitOfAnyGraph(t *testing.T) {
 	sum, n, worst := 0.0, 0, 0.0
 	for seed := range uint64(200) {
@@ -153,7 +153,7 @@ func TestSplitOfAnyGraph(t *testing.T) {
 	}
 }
 
-// TestOthersMakeAStageCheaper gives a stage company: it needs less time for the same batch.
+// TestOthersMakeAStageCheaper adds other requests to a stage, which then needs less time for the same batch.
 func TestOthersMakeAStageCheaper(t *testing.T) {
 	p := linear(t, time.Millisecond, 10*time.Millisecond, 32)
 	a := Application{Stages: []Stage{{Profile: p, FanOut: 1}, {Profile: p, FanOut: 1, After: []int32{0}}}}
@@ -192,7 +192,7 @@ func TestSplitRefuses(t *testing.T) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
-	// Fan-out of 0 and rate of 0 are no errors: a stage that nobody reaches.
+	// A fan-out of 0 and a rate of 0 are valid: they are a stage without requests.
 	a := Application{Stages: []Stage{{Profile: p}, {Profile: p, FanOut: 10_000, After: []int32{0}}}}
 	if b, err := SplitLatency(a, 0, 100*time.Millisecond); err != nil || CheckSplit(a, 0, 100*time.Millisecond, b) != nil || b.Total != 0 {
 		t.Errorf("%+v, %v", b, err)

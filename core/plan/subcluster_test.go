@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestGPUsOfOneKindAreOneSubCluster: what was measured does not part GPUs of one kind, and parts those of no known kind
-// where it differs by more than repeated measurements do.
+// TestGPUsOfOneKindAreOneSubCluster shows that measurements do not separate GPUs of one kind, and do separate GPUs of
+// unknown kind if they differ by more than repeated measurements.
 func TestGPUsOfOneKindAreOneSubCluster(t *testing.T) {
 	gpu := func(p Pool, table ...time.Duration) PooledGPU {
 		return PooledGPU{Pool: p, Models: []uint32{3}, Profiles: [][]time.Duration{table}}
@@ -38,7 +38,8 @@ func TestGPUsOfOneKindAreOneSubCluster(t *testing.T) {
 	}
 }
 
-// TestAGPUJoinsItsOwnSubClusterFirst: then one of its pool with GPUs, then one that all have left.
+// TestAGPUJoinsItsOwnSubClusterFirst shows the order: its own, then one of its pool with GPUs, then one that all GPUs
+// have left.
 func TestAGPUJoinsItsOwnSubClusterFirst(t *testing.T) {
 	g := PooledGPU{Pool: Pool{Kind: "h200"}, Models: []uint32{1}}
 	state := func(kind string, gpus int) SubClusterState {
@@ -69,13 +70,13 @@ func TestKindProfile(t *testing.T) {
 	}{
 		{"h200", nil, "[]"},
 		{"h200", []MeasuredProfile{{[]time.Duration{100, 200}, 8}}, "[100ns 200ns]"},
-		// The slowest at each size, where they differ by what repeated measurements do.
+		// The slowest at each size, if they differ no more than repeated measurements.
 		{"h200", []MeasuredProfile{{[]time.Duration{100, 200, 300}, 1}, {[]time.Duration{110, 190}, 1}}, "[110ns 200ns]"},
-		// One that was measured in a bad moment does not have all GPUs planned as that slow.
+		// A measurement at a bad moment does not make the plan slow for all GPUs.
 		{"h200", []MeasuredProfile{{[]time.Duration{300, 600}, 1}, {[]time.Duration{100, 200}, 1}}, "[115ns 230ns]"},
-		// Where most GPUs are that slow, that is what the kind takes.
+		// If most GPUs are that slow, the plan of the kind is too.
 		{"h200", []MeasuredProfile{{[]time.Duration{100, 200}, 1}, {[]time.Duration{300, 600}, 4}}, "[300ns 600ns]"},
-		// Without a kind nothing says that the slowest could be as quick as the others.
+		// Without a kind, nothing says that the slowest could be as fast as the others.
 		{"", []MeasuredProfile{{[]time.Duration{100, 200}, 4}, {[]time.Duration{130, 230}, 1}}, "[130ns 230ns]"},
 	} {
 		if got := KindProfile(x.kind, x.all); fmt.Sprint(got) != x.want {
@@ -84,8 +85,8 @@ func TestKindProfile(t *testing.T) {
 	}
 }
 
-// TestKindProfilesAreDeterministic: in whatever order backends came, the profile is the same, never falls as batches grow,
-// and lies between what the fastest and the slowest GPU take. Nothing of what was handed in is changed.
+// TestKindProfilesAreDeterministic shows that the profile does not depend on the order of backends, never falls as
+// batches grow, and lies between the fastest and the slowest GPU. The input is not changed.
 func TestKindProfilesAreDeterministic(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 70))

@@ -9,13 +9,13 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// family is a model of 900 bytes with exits of 300 and 600, of which 280 and 560 are the model's own.
+// trunkFleet has a model of 900 bytes with exits of 300 and 600, of which 280 and 560 belong to the model.
 func trunkFleet(memory int64) Fleet {
 	return Fleet{Memory: []int64{memory}, Static: []int64{900, 300, 600}, Dynamic: []int64{0, 0, 0}, Trunk: []int32{1, 1, 1}, Shared: []int64{900, 280, 560}}
 }
 
-// TestATrunkIsHeldOnce: a GPU needs for a model and its exits the model and their heads, and for the exits alone the longer of
-// them and the other's head.
+// TestATrunkIsHeldOnce shows that a GPU needs memory for the model and the exits' heads if it has all of them, and
+// for the longer exit and the other's head if it has only the exits.
 func TestATrunkIsHeldOnce(t *testing.T) {
 	for _, c := range []struct {
 		wanted []Residence
@@ -44,7 +44,7 @@ func TestATrunkIsHeldOnce(t *testing.T) {
 	}
 }
 
-// TestExitsStayWithTheirModel: a placement keeps the models of one trunk on the same GPUs.
+// TestExitsStayWithTheirModel shows that a placement keeps the models of one trunk on the same GPUs.
 func TestExitsStayWithTheirModel(t *testing.T) {
 	p, err := profile.New([]time.Duration{2e6, 3e6})
 	if err != nil {
