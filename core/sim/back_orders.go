@@ -60,7 +60,7 @@ func (b *back) accept(o *order) {
 		c.happens(StaleOrder, int64(b.index), int64(o.x.Batch))
 		return
 	}
-	c.check.obeyed(b, o)
+	c.check.checkObeyed(b, o)
 
 	y := *o // copy: the same message may arrive twice
 	o = &y
@@ -97,7 +97,7 @@ func (b *back) accept(o *order) {
 		b.failSome(o)
 	}
 
-	c.check.begins(o, o.begin)
+	c.check.checkStart(o, o.begin)
 	o.end = o.begin.Add(o.exec)
 	*free = o.end
 	b.running = append(b.running, o)
@@ -213,11 +213,11 @@ func (b *back) report(o *order) {
 	}
 	c.send(&s.link, toEngine, LostDone, c.o.LoseDone, func() {
 		// Update the checker before the engine: Done may send the next batch at once.
-		back := c.check.done(s, &m)
+		back := c.check.beforeDone(s, &m)
 		if !s.h.Done([]wire.Done{m}) {
 			c.check.fail("Done on an open session was refused")
 		}
-		c.check.late(back)
+		c.check.checkLate(back)
 	})
 }
 

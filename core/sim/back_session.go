@@ -83,17 +83,17 @@ func (s *backSession) close() {
 	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
 
 	// Update the checker before the engine: closing queues the requests again, and outcomes may be sent at once.
-	lost := c.check.backendCloses(s)
+	lost := c.check.beforeBackendClose(s)
 	if !s.orphaned() {
 		s.h.Close()
-		c.check.late(lost)
+		c.check.checkLate(lost)
 	}
 }
 
 // Peers implements engine.BackendPort.
 func (s *backSession) Peers(m []wire.Peer) {
 	for i := range m {
-		s.b.c.check.peer(s, &m[i])
+		s.b.c.check.notePeer(s, &m[i])
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *backSession) Execute(m []engine.Order) {
 	for i := range m {
 		o := &order{s: s, sent: c.now, epoch: s.sch.epoch}
 		m[i].Message(&o.x)
-		c.check.executed(o)
+		c.check.checkOrder(o)
 		c.report.Batches++
 
 		// A peer of the previous protocol version gets the order as that version encodes it. The checker keeps the

@@ -72,7 +72,7 @@ func (c *Cluster) wakeLearners() {
 func (s *backSession) Spare(m []wire.SpareStart) {
 	c := s.b.c
 	for _, x := range m {
-		c.check.stepOrdered(s, &x)
+		c.check.checkStep(s, &x)
 		c.send(&s.link, fromEngine, LostStep, c.o.LoseSteps, func() { s.b.acceptStep(s, x) })
 	}
 }
@@ -124,13 +124,13 @@ func (b *back) endStep(o *spareStep) {
 
 	m := wire.SpareEnd{Number: o.x.Number}
 	c.send(&s.link, toEngine, LostStepEnd, c.o.LoseSteps, func() {
-		c.check.stepEnded(s, &m)
+		c.check.beforeStepEnd(s, &m)
 		s.h.EndSpare([]wire.SpareEnd{m})
 	})
 }
 
-// stepOrdered checks a step against its GPU's plan and adds it to the plan.
-func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
+// checkStep checks a step against its GPU's plan and adds it to the plan.
+func (k *checker) checkStep(s *backSession, x *wire.SpareStart) {
 	k.c.note("step", int64(s.b.index)<<32|int64(x.GPU), int64(x.Number), x.Start)
 	if s.closed || int(x.GPU) >= len(s.gpus) || int(x.Work) >= k.c.o.Learners || x.Step != int64(k.c.o.SpareStep) {
 		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, *x)
@@ -146,9 +146,9 @@ func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
 	g.Free, g.step = int64(start.Add(Duration(x.Step))), x.Number
 }
 
-// stepEnded runs before the engine takes the end of a step, which moves the batches behind the step forward. A late
+// beforeStepEnd runs before the engine takes the end of a step, which moves the batches behind the step forward. A late
 // end moves nothing, and the engine may have given the step up.
-func (k *checker) stepEnded(s *backSession, m *wire.SpareEnd) {
+func (k *checker) beforeStepEnd(s *backSession, m *wire.SpareEnd) {
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		if g.step != m.Number {

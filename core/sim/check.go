@@ -48,7 +48,7 @@ func (k *checker) checkEnd() {
 
 	// Compare counters before the sessions close, since closing changes the queues.
 	for _, s := range k.c.schedulers {
-		k.endOf(s)
+		k.checkCounters(s)
 		k.c.report.Strays += int(s.book.strays)
 		k.c.report.Twins += int(s.book.twins)
 	}
@@ -77,8 +77,8 @@ func (k *checker) checkEnd() {
 	}
 }
 
-// endOf compares a scheduler's counters with the messages through its ports.
-func (k *checker) endOf(sch *scheduler) {
+// checkCounters compares a scheduler's counters with the messages through its ports.
+func (k *checker) checkCounters(sch *scheduler) {
 	book := &sch.book
 	waiting, maybe := 0, 0 // invalid submits may have a budget of an hour, and their Cancel may be lost
 	for _, s := range book.sessions {

@@ -23,7 +23,8 @@ func (k *checker) mayHold(s *backSession, number uint32) bool {
 	return s.peers[number] || !f.up
 }
 
-func (k *checker) peer(s *backSession, m *wire.Peer) {
+// notePeer records a frontend that the engine announces to a backend.
+func (k *checker) notePeer(s *backSession, m *wire.Peer) {
 	if m.DataAddr == "" {
 		delete(s.peers, m.Frontend)
 	} else {
@@ -31,7 +32,8 @@ func (k *checker) peer(s *backSession, m *wire.Peer) {
 	}
 }
 
-func (k *checker) executed(o *order) {
+// checkOrder checks a batch that the engine orders.
+func (k *checker) checkOrder(o *order) {
 	s, n := o.s, len(o.x.Items)
 	k.c.note("execute", int64(s.b.index)<<32|int64(o.x.GPU), int64(o.x.Batch), int64(n))
 	if s.closed || s.flights[o.x.Batch] != nil || int(o.x.GPU) >= len(s.gpus) || int(o.x.Model) >= len(s.b.hello.Models) {
@@ -50,7 +52,7 @@ func (k *checker) executed(o *order) {
 
 	g := &s.gpus[o.x.GPU]
 	k.Send(&g.GPU, planned)
-	k.keepsFloors(o)
+	k.checkBatchFloors(o)
 	s.flights[o.x.Batch] = o
 	slow := s.b.isSlow()
 	for i := range o.x.Items {
@@ -72,8 +74,8 @@ func (k *checker) executed(o *order) {
 	}
 }
 
-// begins checks the time at which a batch will begin on its GPU.
-func (k *checker) begins(o *order, at Time) {
+// checkStart checks the time at which a batch will begin on its GPU.
+func (k *checker) checkStart(o *order, at Time) {
 	// A batch behind one that takes longer than planned begins late.
 	if k.c.o.faulty() || o.s.b.isSlow() {
 		return
@@ -84,8 +86,8 @@ func (k *checker) begins(o *order, at Time) {
 	}
 }
 
-// done runs before the engine takes a Done. It returns the batch if some of its requests come back.
-func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
+// beforeDone runs before the engine takes a Done. It returns the batch if some of its requests come back.
+func (k *checker) beforeDone(s *backSession, m *wire.Done) (back []*order) {
 	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
 	o := s.flights[m.Batch]
 	if o == nil {
@@ -93,11 +95,11 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 		return nil
 	}
 
-	k.ends(o)
+	k.endBatch(o)
 	for _, x := range m.Failures {
 		k.c.report.Told[x.Reason]++
 		if comesBack(x) {
-			k.returns(s, &o.x.Items[x.Index])
+			k.noteReturn(s, &o.x.Items[x.Index])
 			back = []*order{o}
 		}
 	}
@@ -109,8 +111,8 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	return back
 }
 
-// returns notes a request that is queued again.
-func (k *checker) returns(s *backSession, x *wire.Item) {
+// noteReturn records a request that is queued again.
+func (k *checker) noteReturn(s *backSession, x *wire.Item) {
 	f := s.fronts[x.Frontend]
 	if f.shut {
 		return
@@ -125,8 +127,8 @@ func (k *checker) returns(s *backSession, x *wire.Item) {
 	q.Queued = 1
 }
 
-// ends removes a batch's requests from it.
-func (k *checker) ends(o *order) {
+// endBatch checks the end of a batch, which no longer runs its requests.
+func (k *checker) endBatch(o *order) {
 	// Do not count the time during which the scheduler was paused.
 	away := max(0, o.s.sch.resumed.Sub(o.sent))
 	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
@@ -139,32 +141,32 @@ func (k *checker) ends(o *order) {
 	}
 }
 
-// backendCloses runs before a session ends. Its requests are queued again.
-func (k *checker) backendCloses(s *backSession) (lost []*order) {
+// beforeBackendClose runs before a session ends. Its requests are queued again.
+func (k *checker) beforeBackendClose(s *backSession) (lost []*order) {
 	for _, o := range s.flights {
-		k.ends(o)
+		k.endBatch(o)
 		lost = append(lost, o)
 		for i := range o.x.Items {
-			k.returns(s, &o.x.Items[i])
+			k.noteReturn(s, &o.x.Items[i])
 		}
 	}
 	clear(s.flights)
 	return lost
 }
 
-// late runs when the engine has taken batches back: requests past their deadline must have an outcome by now.
-func (k *checker) late(lost []*order) {
+// checkLate runs when the engine has taken batches back: requests past their deadline must have an outcome by now.
+func (k *checker) checkLate(lost []*order) {
 	for _, o := range lost {
 		for i := range o.x.Items {
 			if x := &o.x.Items[i]; !o.s.fronts[x.Frontend].shut {
-				k.overdue(o.s.fronts[x.Frontend], x.ID, 0)
+				k.checkOverdue(o.s.fronts[x.Frontend], x.ID, 0)
 			}
 		}
 	}
 }
 
-// obeyed runs when a backend takes an order.
-func (k *checker) obeyed(b *back, o *order) {
+// checkObeyed runs when a backend takes an order.
+func (k *checker) checkObeyed(b *back, o *order) {
 	if o.epoch < b.epoch && !b.old {
 		k.fail("C11: backend %d takes an order of epoch %d after one of epoch %d", b.index, o.epoch, b.epoch)
 	}

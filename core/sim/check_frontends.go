@@ -33,8 +33,8 @@ func (s *session) entryIndex(id uint64) uint64 { return id & uint64(s.f.c.window
 // the id need not come back from a lost backend.
 func (s *session) isOverwritten(id uint64) bool { return s.idWindow[s.entryIndex(id)] != id }
 
-// submits runs before the engine takes a Submit.
-func (k *checker) submits(s *session, m []wire.Submit) {
+// beforeSubmit runs before the engine takes a Submit.
+func (k *checker) beforeSubmit(s *session, m []wire.Submit) {
 	now := k.c.now
 	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
@@ -71,8 +71,8 @@ func deadline(now Time, m *wire.Submit) Time {
 	return now.Add(Duration(max(0, min(m.Budget, sched.SLOLimit))))
 }
 
-// submitted runs after the engine has taken a Submit.
-func (k *checker) submitted(s *session, m []wire.Submit) {
+// afterSubmit runs after the engine has taken a Submit.
+func (k *checker) afterSubmit(s *session, m []wire.Submit) {
 	for i := range m {
 		switch x := s.key(m[i].ID); {
 		case x.again && x.Queued > 0:
@@ -88,18 +88,18 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 		if entry := s.entryIndex(m[i].ID); s.key(m[i].ID).ended && s.idWindow[entry] == m[i].ID {
 			delete(s.idWindow, entry)
 		}
-		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // twice PollLate: a late wake-up may lead to a second one
+		k.checkOverdue(s, m[i].ID, 2*k.c.o.PollLate) // twice PollLate: a late wake-up may lead to a second one
 	}
 
 	// Check only every 32nd burst, since this bound loops over all models.
 	if k.bursts%32 == 0 {
-		k.bounded(s)
+		k.checkBounds(s)
 	}
 	k.bursts++
 }
 
-// bounded reports more queued requests than the engine may hold.
-func (k *checker) bounded(s *session) {
+// checkBounds reports more queued requests than the engine may hold.
+func (k *checker) checkBounds(s *session) {
 	o, all := &k.c.o, 0
 	bound := func(id uint32, name string) {
 		queued := s.sch.e.Queued(id)
@@ -126,17 +126,17 @@ func (k *checker) bounded(s *session) {
 	}
 }
 
-// overdue reports a request that is still queued after its deadline plus a grace. A scheduler that was paused checks
+// checkOverdue reports a request that is still queued after its deadline plus a grace. A scheduler that was paused checks
 // its queues when it resumes.
-func (k *checker) overdue(s *session, id uint64, grace Duration) {
+func (k *checker) checkOverdue(s *session, id uint64, grace Duration) {
 	if at := k.c.now.Add(-grace); s.sch.resumed < at {
 		k.Overdue(&s.key(id).Life, uint64(s.h.Number()), id, int64(at))
 	}
 }
 
-// canceled runs after the engine has taken a Cancel. The engine searches a queue longer than searchMost in pieces,
+// afterCancel runs after the engine has taken a Cancel. The engine searches a queue longer than searchMost in pieces,
 // and a request that it finds too late may run.
-func (k *checker) canceled(s *session, m *wire.Cancel) {
+func (k *checker) afterCancel(s *session, m *wire.Cancel) {
 	if s.key(m.ID).Queued == 0 || s.isOverwritten(m.ID) {
 		return
 	}
@@ -148,7 +148,8 @@ func (k *checker) canceled(s *session, m *wire.Cancel) {
 // searchMost is the largest number of a model's requests that one Cancel searches.
 const searchMost = 256
 
-func (k *checker) outcome(s *session, m *wire.Outcome) {
+// noteOutcome runs when the engine sends an outcome.
+func (k *checker) noteOutcome(s *session, m *wire.Outcome) {
 	k.c.note("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
 	if m.Reason == 0 || m.Reason >= model.ReasonCount || m.ID == 0 || s.shut {
 		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.shut)
@@ -164,14 +165,14 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 	}
 
 	if !x.lost {
-		k.overdue(s, m.ID, k.c.o.PollLate)
+		k.checkOverdue(s, m.ID, k.c.o.PollLate)
 	}
 	k.End(&x.Life, uint64(s.h.Number()), m.ID, "ended as "+m.Reason.String())
 }
 
-// frontendClosed runs after a session has ended: no further message may name it. The engine removes its requests from
+// afterFrontendClose runs after a session has ended: no further message may name it. The engine removes its requests from
 // a long queue in pieces; they may enter a batch until the engine has been polled until idle once.
-func (k *checker) frontendClosed(s *session, long bool) {
+func (k *checker) afterFrontendClose(s *session, long bool) {
 	s.shut = true
 	if long {
 		s.swept = s.sch.polls + 1
@@ -190,8 +191,8 @@ func (k *checker) hasLongQueue(s *session) bool {
 	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.e.Queued(id-1) > searchMost })
 }
 
-// answered runs at every end of a call.
-func (k *checker) answered(f *front, id uint64, why model.Reason, local bool) {
+// checkCallEnd runs at every end of a call.
+func (k *checker) checkCallEnd(f *front, id uint64, why model.Reason, local bool) {
 	// Outputs of a GPU that is slower than its kind may be late until the deadlines account for it.
 	x := &f.calls[id-1]
 	if k.c.o.faulty() || x.slow {

@@ -160,9 +160,9 @@ func (s *session) noteModel(m *model.Info) {
 	}
 }
 
-// keepsFloors reports a batch whose model a request in it did not ask for, or that is less accurate than the request
+// checkBatchFloors reports a batch whose model a request in it did not ask for, or that is less accurate than the request
 // asked for (V1).
-func (k *checker) keepsFloors(o *order) {
+func (k *checker) checkBatchFloors(o *order) {
 	c, m := k.c, &o.s.b.hello.Models[o.x.Model].Info
 	if c.o.Variants < 2 {
 		return

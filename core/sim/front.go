@@ -161,7 +161,7 @@ func (s *session) close() {
 	if !s.orphaned() {
 		s.h.Close()
 	}
-	s.f.c.check.frontendClosed(s, long)
+	s.f.c.check.afterFrontendClose(s, long)
 }
 
 // Models implements engine.FrontendPort.
@@ -178,7 +178,7 @@ func (s *session) Models(m []model.Info) {
 func (s *session) Outcomes(m []wire.Outcome) {
 	c := s.f.c
 	for i := range m {
-		c.check.outcome(s, &m[i])
+		c.check.noteOutcome(s, &m[i])
 	}
 
 	// Copy: the engine reuses the slice after the call, while the message is still under way.
@@ -225,7 +225,7 @@ func (f *front) endCall(id uint64, why model.Reason, local bool) {
 		}
 	}
 
-	c.check.answered(f, id, why, local)
+	c.check.checkCallEnd(f, id, why, local)
 }
 
 // waitingCall returns the call of an id if it has not ended, else nil.
@@ -253,11 +253,11 @@ func (f *front) submit(s *session, m []wire.Submit) {
 		m = f.c.recodeSubmits(m)
 	}
 	f.c.send(&s.link, toEngine, LostSubmit, f.c.o.LoseSubmit, func() {
-		f.c.check.submits(s, m)
+		f.c.check.beforeSubmit(s, m)
 		if !s.h.Submit(m) {
 			f.c.check.fail("Submit on an open session was refused")
 		}
-		f.c.check.submitted(s, m)
+		f.c.check.afterSubmit(s, m)
 	})
 }
 
@@ -276,7 +276,7 @@ func (f *front) cancel(id uint64) {
 
 		// The second Cancel names an id that was never submitted, which the engine must ignore.
 		s.h.Cancel([]wire.Cancel{m, {ID: id + 1e9, Model: m.Model}})
-		f.c.check.canceled(s, &m)
+		f.c.check.afterCancel(s, &m)
 	})
 }
 

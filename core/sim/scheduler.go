@@ -223,13 +223,13 @@ func (s *scheduler) die(back Duration) {
 	// The kernel closes its connections: peers notice soon, and the checker's account ends.
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && !x.shut {
-			c.check.frontendClosed(x, false)
+			c.check.afterFrontendClose(x, false)
 			x.drop(c.within(0, 200e6))
 		}
 	}
 	for _, b := range c.backs {
 		if x := b.sessions[s.index]; x != nil && !x.closed {
-			c.check.backendCloses(x)
+			c.check.beforeBackendClose(x)
 			x.closed = true
 			x.drop(c.within(0, 200e6))
 		}

@@ -214,7 +214,7 @@ func TestGoneSessionsAreSweptUp(t *testing.T) {
 		b.connectAll()
 
 		of, to := f.sessions[0], b.sessions[0]
-		c.check.frontendClosed(of, tc.long)
+		c.check.afterFrontendClose(of, tc.long)
 		if tc.polled {
 			sch.poll()
 		}
