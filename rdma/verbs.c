@@ -67,12 +67,14 @@ struct pair {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *load_error;
 
+// load finds the functions at run time, so that a binary with the tag rdma starts without libibverbs.
 static void load(void) {
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (lib == NULL) {
 		load_error = "libibverbs.so.1 is not installed";
 		return;
 	}
+
 #define RESOLVE(ret, name, args)                                                                  \
 	if ((p_##name = (ret(*) args)dlsym(lib, #name)) == NULL) {                                    \
 		load_error = "libibverbs.so.1 lacks " #name;                                              \
@@ -90,29 +92,37 @@ const char *db_load(void) {
 
 const char *db_status(uint32_t s) { return p_ibv_wc_status_str((enum ibv_wc_status)s); }
 
+// why returns the reason of a failed verb: errno, which not every provider sets.
 static int why(void) { return errno ? errno : EIO; }
 
+// open_named opens the device with a name; NULL and ENODEV if there is none.
 static struct ibv_context *open_named(const char *name) {
 	int n = 0;
 	struct ibv_device **list = p_ibv_get_device_list(&n);
 	struct ibv_context *ctx = NULL;
+
 	errno = ENODEV;
 	for (int i = 0; list != NULL && i < n && ctx == NULL; i++)
 		if (strcmp(p_ibv_get_device_name(list[i]), name) == 0) ctx = p_ibv_open_device(list[i]);
+
 	if (list != NULL) p_ibv_free_device_list(list);
 	return ctx;
 }
 
+// describe fills info with the limits and the address of a port.
 static int describe(struct dev *d, int port, int gid_index, db_info *info) {
 	struct ibv_device_attr a;
 	struct ibv_port_attr p;
 	union ibv_gid gid;
 	memset(&a, 0, sizeof a);
 	memset(&p, 0, sizeof p);
+
 	if (p_ibv_query_device(d->ctx, &a) || p_ibv_query_port(d->ctx, (uint8_t)port, &p) ||
 	    p_ibv_query_gid(d->ctx, (uint8_t)port, gid_index, &gid))
 		return why();
+
 	if (p.state != IBV_PORT_ACTIVE) return ENETDOWN;
+
 	info->reads_in = (uint32_t)a.max_qp_rd_atom;
 	info->reads_out = (uint32_t)a.max_qp_init_rd_atom;
 	info->lid = p.lid;
@@ -128,10 +138,12 @@ static int describe(struct dev *d, int port, int gid_index, db_info *info) {
 static int receive_all(struct dev *d) {
 	size_t all = (size_t)DB_RECV_BYTES * DB_RECV_COUNT;
 	void *mem = NULL;
+
 	errno = 0;
 	if (posix_memalign(&mem, 4096, all) != 0) return ENOMEM;
 	d->recv = mem;
 	if ((d->recv_mr = p_ibv_reg_mr(d->pd, mem, all, IBV_ACCESS_LOCAL_WRITE)) == NULL) return why();
+
 	for (uint32_t i = 0; i < DB_RECV_COUNT; i++) {
 		int rc = db_receive((uintptr_t)d, i);
 		if (rc != 0) return rc;
@@ -142,24 +154,31 @@ static int receive_all(struct dev *d) {
 int db_open(const char *device, int port, int gid_index, void **out, db_info *info) {
 	struct dev *d = calloc(1, sizeof *d);
 	if (d == NULL) return ENOMEM;
+
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = SRQ_DEPTH, .max_sge = 1}};
 	int rc = 0;
+
 	errno = 0;
 	if ((d->ctx = open_named(device)) == NULL || (d->pd = p_ibv_alloc_pd(d->ctx)) == NULL ||
 	    (d->channel = p_ibv_create_comp_channel(d->ctx)) == NULL ||
 	    (d->cq = p_ibv_create_cq(d->ctx, CQ_DEPTH, NULL, d->channel, 0)) == NULL ||
 	    (d->srq = p_ibv_create_srq(d->pd, &srq)) == NULL)
 		rc = why();
+
 	if (rc == 0) rc = describe(d, port, gid_index, info);
 	if (rc == 0) rc = receive_all(d);
+
+	// A loop polls the channel, so reading events must not block.
 	if (rc == 0) {
 		int flags = fcntl(d->channel->fd, F_GETFL);
 		if (fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0) rc = why();
 	}
+
 	if (rc != 0) {
 		db_close(d);
 		return rc;
 	}
+
 	*out = d;
 	return 0;
 }
@@ -183,6 +202,7 @@ void db_event(void *dev) {
 	struct ibv_cq *cq;
 	void *context;
 	unsigned int n = 0;
+
 	while (p_ibv_get_cq_event(d->channel, &cq, &context) == 0) n++;
 	if (n > 0) p_ibv_ack_cq_events(d->cq, n);
 }
@@ -193,6 +213,7 @@ int db_poll(uintptr_t dev, db_wc *out, int max) {
 	struct ibv_wc wc[64];
 	int n = ibv_poll_cq(((struct dev *)dev)->cq, max < 64 ? max : 64, wc);
 	if (n < 0) return -EIO;
+
 	for (int i = 0; i < n; i++)
 		out[i] = (db_wc){.id = wc[i].wr_id, .status = wc[i].status, .bytes = wc[i].byte_len,
 		                 .qpn = wc[i].qp_num};
@@ -202,10 +223,12 @@ int db_poll(uintptr_t dev, db_wc *out, int max) {
 int db_register(void *dev, uint64_t addr, uint64_t bytes, void **out, uint32_t *lkey, uint32_t *rkey) {
 	struct dev *d = dev;
 	errno = 0;
+
 	int access = ACCESS_PLAIN | (d->windows ? IBV_ACCESS_MW_BIND : 0);
 	struct ibv_mr *mr = p_ibv_reg_mr(d->pd, (void *)(uintptr_t)addr, bytes, access);
 	if (mr == NULL) return why();
 	*out = mr;
+
 	*lkey = mr->lkey;
 	*rkey = mr->rkey;
 	return 0;
@@ -226,11 +249,13 @@ int db_window_free(void *mw) { return ibv_dealloc_mw(mw); }
 int db_bind(void *qp, void *window, void *mr, uint64_t addr, uint64_t bytes, uint64_t id, uint32_t *rkey) {
 	struct pair *p = qp;
 	struct ibv_mw *mw = window;
+
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = id, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
 		.bind_mw = {.mw = mw, .rkey = ibv_inc_rkey(mw->rkey),
 		            .bind_info = {.mr = mr, .addr = addr, .length = bytes, .mw_access_flags = IBV_ACCESS_REMOTE_READ}},
 	};
+
 	int rc = ibv_post_send(p->qp, &wr, &bad);
 	if (rc == 0) mw->rkey = *rkey = wr.bind_mw.rkey;
 	return rc;
@@ -238,14 +263,18 @@ int db_bind(void *qp, void *window, void *mr, uint64_t addr, uint64_t bytes, uin
 
 int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_info *out) {
 	struct dev *d = dev;
+
 	struct pair *p = calloc(1, sizeof *p);
 	if (p == NULL) return ENOMEM;
 	p->dev = d;
+
+	// The scratch memory also has the buffers of messages to send.
 	scratch += DB_SEND_COUNT * DB_RECV_BYTES;
 	struct ibv_qp_init_attr init = {
 		.send_cq = d->cq, .recv_cq = d->cq, .srq = d->srq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = send_depth + DB_SEND_COUNT, .max_send_sge = 2},
 	};
+
 	errno = 0;
 	if (posix_memalign(&p->scratch, 4096, scratch) != 0 ||
 	    (p->mr = p_ibv_reg_mr(d->pd, p->scratch, scratch, IBV_ACCESS_LOCAL_WRITE)) == NULL ||
@@ -254,12 +283,14 @@ int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_
 		db_pair_free(p);
 		return rc;
 	}
+
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_READ};
 	int rc = p_ibv_modify_qp(p->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (rc != 0) {
 		db_pair_free(p);
 		return rc;
 	}
+
 	*out = (db_pair_info){.qp = p, .scratch = p->scratch, .qpn = p->qp->qp_num, .scratch_lkey = p->mr->lkey};
 	return 0;
 }
@@ -276,10 +307,14 @@ int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_e
 		.ah_attr = {.dlid = (uint16_t)theirs->lid, .port_num = (uint8_t)port, .is_global = 1,
 		            .grh = {.sgid_index = (uint8_t)gid_index, .hop_limit = 64}},
 	};
+
 	memcpy(a.ah_attr.grh.dgid.raw, theirs->gid, 16);
 	int rc = p_ibv_modify_qp(p->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 	                                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+
 	if (rc != 0) return rc;
+
+	// The queue pair can send only after it can receive.
 	a = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS, .sq_psn = mine->psn,
 		.timeout = 16, // 268 ms per try
@@ -294,13 +329,17 @@ int db_post(uintptr_t qp, const db_wr *in, int n) {
 	struct pair *p = (struct pair *)qp;
 	struct ibv_send_wr *bad, wr[SEND_MAX];
 	struct ibv_sge sge[SEND_MAX][2];
+
 	if (n < 1 || n > SEND_MAX) return EINVAL;
+
 	for (int i = 0; i < n; i++) {
+		// A READ may scatter to two places: its first bytes to head, the rest to local.
 		int pieces = 0;
 		if (in[i].head != 0)
 			sge[i][pieces++] = (struct ibv_sge){.addr = in[i].head, .length = DB_HEAD, .lkey = in[i].head_lkey};
 		if (in[i].bytes != 0 || pieces == 0)
 			sge[i][pieces++] = (struct ibv_sge){.addr = in[i].local, .length = in[i].bytes, .lkey = in[i].lkey};
+
 		wr[i] = (struct ibv_send_wr){
 			.wr_id = in[i].id, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = sge[i], .num_sge = pieces,
 			.opcode = in[i].op == DB_READ ? IBV_WR_RDMA_READ : IBV_WR_SEND,
@@ -308,6 +347,7 @@ int db_post(uintptr_t qp, const db_wr *in, int n) {
 			.wr.rdma = {.remote_addr = in[i].remote, .rkey = in[i].rkey},
 		};
 	}
+
 	return ibv_post_send(p->qp, wr, &bad);
 }
 
@@ -335,7 +375,9 @@ int db_break(void *qp) {
 int db_pair_free(void *qp) {
 	struct pair *p = qp;
 	int rc = p->qp ? p_ibv_destroy_qp(p->qp) : 0;
-	if (rc != 0) return rc; // the card may still write to the scratch: it stays
+
+	// The device may still write to the scratch memory, so the memory stays.
+	if (rc != 0) return rc;
 	if (p->mr) p_ibv_dereg_mr(p->mr);
 	free(p->scratch);
 	free(p);

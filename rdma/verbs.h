@@ -1,10 +1,9 @@
-// The flat face of libibverbs that rdma/verbs_*.go calls; verbs.c implements it. libibverbs is
-// opened at run time (dlopen), so a binary with the tag rdma starts on hosts without it.
+// The C interface to libibverbs that rdma/verbs_*.go calls; verbs.c implements it. libibverbs is opened at run time
+// (dlopen), so a binary with the tag rdma starts on hosts without it.
 //
-// Every int result is 0 or an errno. Handles are opaque, and plain numbers to what is called often: Go
-// looks at pointers that it passes. A db_dev outlives its regions, windows and
-// queue pairs. db_post and db_poll may be called from any thread, one at a time per queue pair and
-// device.
+// Every int result is 0 or an errno. Handles are opaque. The functions that are called often take them as integers,
+// because cgo checks the pointers that it passes. A device must outlive its regions, windows and queue pairs. Any
+// thread may call db_post and db_poll, but only one at a time per queue pair and per device.
 #ifndef DB_VERBS_H
 #define DB_VERBS_H
 
