@@ -67,8 +67,8 @@ struct pair {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *load_error;
 
-// load finds the functions at run time, so that a binary with the tag rdma starts without libibverbs.
-static void load(void) {
+// load_verbs finds the functions at run time, so that a binary with the tag rdma starts without libibverbs.
+static void load_verbs(void) {
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (lib == NULL) {
 		load_error = "libibverbs.so.1 is not installed";
@@ -86,14 +86,14 @@ static void load(void) {
 int db_abi(void) { return DB_VERBS_ABI; }
 
 const char *db_load(void) {
-	pthread_once(&once, load);
+	pthread_once(&once, load_verbs);
 	return load_error;
 }
 
 const char *db_status(uint32_t s) { return p_ibv_wc_status_str((enum ibv_wc_status)s); }
 
-// why returns the reason of a failed verb: errno, which not every provider sets.
-static int why(void) { return errno ? errno : EIO; }
+// last_error returns the reason of a failed verb: errno, which not every provider sets.
+static int last_error(void) { return errno ? errno : EIO; }
 
 // open_named opens the device with a name; NULL and ENODEV if there is none.
 static struct ibv_context *open_named(const char *name) {
@@ -119,7 +119,7 @@ static int describe(struct dev *d, int port, int gid_index, db_info *info) {
 
 	if (p_ibv_query_device(d->ctx, &a) || p_ibv_query_port(d->ctx, (uint8_t)port, &p) ||
 	    p_ibv_query_gid(d->ctx, (uint8_t)port, gid_index, &gid))
-		return why();
+		return last_error();
 
 	if (p.state != IBV_PORT_ACTIVE) return ENETDOWN;
 
@@ -142,7 +142,7 @@ static int receive_all(struct dev *d) {
 	errno = 0;
 	if (posix_memalign(&mem, 4096, all) != 0) return ENOMEM;
 	d->recv = mem;
-	if ((d->recv_mr = p_ibv_reg_mr(d->pd, mem, all, IBV_ACCESS_LOCAL_WRITE)) == NULL) return why();
+	if ((d->recv_mr = p_ibv_reg_mr(d->pd, mem, all, IBV_ACCESS_LOCAL_WRITE)) == NULL) return last_error();
 
 	for (uint32_t i = 0; i < DB_RECV_COUNT; i++) {
 		int rc = db_receive((uintptr_t)d, i);
@@ -163,7 +163,7 @@ int db_open(const char *device, int port, int gid_index, void **out, db_info *in
 	    (d->channel = p_ibv_create_comp_channel(d->ctx)) == NULL ||
 	    (d->cq = p_ibv_create_cq(d->ctx, CQ_DEPTH, NULL, d->channel, 0)) == NULL ||
 	    (d->srq = p_ibv_create_srq(d->pd, &srq)) == NULL)
-		rc = why();
+		rc = last_error();
 
 	if (rc == 0) rc = describe(d, port, gid_index, info);
 	if (rc == 0) rc = receive_all(d);
@@ -171,7 +171,7 @@ int db_open(const char *device, int port, int gid_index, void **out, db_info *in
 	// A loop polls the channel, so reading events must not block.
 	if (rc == 0) {
 		int flags = fcntl(d->channel->fd, F_GETFL);
-		if (fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0) rc = why();
+		if (fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0) rc = last_error();
 	}
 
 	if (rc != 0) {
@@ -226,7 +226,7 @@ int db_register(void *dev, uint64_t addr, uint64_t bytes, void **out, uint32_t *
 
 	int access = ACCESS_PLAIN | (d->windows ? IBV_ACCESS_MW_BIND : 0);
 	struct ibv_mr *mr = p_ibv_reg_mr(d->pd, (void *)(uintptr_t)addr, bytes, access);
-	if (mr == NULL) return why();
+	if (mr == NULL) return last_error();
 	*out = mr;
 
 	*lkey = mr->lkey;
@@ -239,7 +239,7 @@ int db_deregister(void *mr) { return p_ibv_dereg_mr(mr); }
 int db_window(void *dev, void **out) {
 	errno = 0;
 	struct ibv_mw *mw = ibv_alloc_mw(((struct dev *)dev)->pd, IBV_MW_TYPE_2);
-	if (mw == NULL) return why();
+	if (mw == NULL) return last_error();
 	*out = mw;
 	return 0;
 }
@@ -279,7 +279,7 @@ int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_
 	if (posix_memalign(&p->scratch, 4096, scratch) != 0 ||
 	    (p->mr = p_ibv_reg_mr(d->pd, p->scratch, scratch, IBV_ACCESS_LOCAL_WRITE)) == NULL ||
 	    (p->qp = p_ibv_create_qp(d->pd, &init)) == NULL) {
-		int rc = why();
+		int rc = last_error();
 		db_pair_free(p);
 		return rc;
 	}
