@@ -73,6 +73,7 @@ type Table struct {
 	vacant                []ID    // IDs of removed contents
 	typeReuse             [kinds]time.Duration
 	typeSLO               [kinds]time.Duration
+	byAge                 bool // evict what was used longest ago
 	order                 []ID // scratch of one decision
 }
 
@@ -95,6 +96,9 @@ func NewTable(deviceMax, pinnedMax int64, alpha float64) (*Table, error) {
 	}
 	return &Table{alpha: alpha, deviceMax: deviceMax, pinnedMax: pinnedMax, typeReuse: reuseStart}, nil
 }
+
+// EvictOldest makes the table evict what was used longest ago, whatever its type and SLO: a baseline for the score.
+func (t *Table) EvictOldest() { t.byAge = true }
 
 // Add adds a content; it starts in pageable memory, an intermediate nowhere.
 func (t *Table) Add(c Content) (ID, error) {
@@ -174,11 +178,14 @@ func (t *Table) Place(id ID) Place {
 	return Nowhere
 }
 
-// Score returns S of a content; a content with a lower score stays longer.
+// Score returns S of a content; a content with a lower score stays longer. By age it is the negative time of its last use.
 func (t *Table) Score(id ID) time.Duration {
 	e, err := t.findEntry(id)
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0
+	case t.byAge:
+		return -e.last
 	}
 	return t.scoreOf(e.reuse, e.SLO)
 }
@@ -307,7 +314,7 @@ func collapseMoves(moves []Move) []Move {
 	return moves
 }
 
-// orderVictims orders what may leave the device: by type first, then by score, then by ID (R3, R4).
+// orderVictims orders what may leave the device: by type first, then by score, then by ID (R3, R4); or by age.
 func (t *Table) orderVictims() {
 	t.order = t.order[:0]
 	for i := range t.contents {
@@ -318,6 +325,9 @@ func (t *Table) orderVictims() {
 
 	slices.SortFunc(t.order, func(a, b ID) int {
 		x, y := &t.contents[a], &t.contents[b]
+		if t.byAge {
+			return cmp.Or(cmp.Compare(x.last, y.last), cmp.Compare(a, b))
+		}
 		return cmp.Or(
 			cmp.Compare(t.TypeScore(y.Kind), t.TypeScore(x.Kind)),
 			cmp.Compare(x.Kind, y.Kind),

@@ -75,6 +75,27 @@ func TestTheTypeWithTheHighestScoreGoesFirst(t *testing.T) {
 	}
 }
 
+// TestTheOldestGoesFirst: by age neither type nor SLO counts, on the device and in pinned memory.
+func TestTheOldestGoesFirst(t *testing.T) {
+	tab := table(t, 20, 10)
+	tab.EvictOldest()
+	oldest := add(t, tab, "oldest", RetrainParameters, 10, 0)
+	newer := add(t, tab, "newer", Parameters, 10, time.Second)
+	third := add(t, tab, "third", RetrainParameters, 10, 0)
+	for i, id := range []ID{oldest, newer} {
+		acquire(t, tab, time.Duration(i)*ms, id)
+		tab.Release([]ID{id}, nil)
+	}
+
+	if moves := acquire(t, tab, 2*ms, third); !slices.Equal(moves, []Move{{oldest, Device, Pinned}, {third, Pageable, Device}}) {
+		t.Errorf("%v, want the oldest to go, and to pinned memory, which is empty", moves)
+	}
+	tab.Release([]ID{third}, nil)
+	if acquire(t, tab, 3*ms, oldest); tab.Place(newer) == Device || tab.Place(third) != Device {
+		t.Errorf("newer %v, third %v, want the one used longest ago to go", tab.Place(newer), tab.Place(third))
+	}
+}
+
 func TestLowScoresStayPinned(t *testing.T) {
 	tab := table(t, 10, 20)
 	slos := []time.Duration{30 * ms, 500 * ms, 100 * ms, 200 * ms}
