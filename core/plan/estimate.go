@@ -56,8 +56,8 @@ func (x *simplex) estimatePrices(price []float64) {
 	x.stepTowards(price, at, 1, wholeSteps, estimateNear)
 }
 
-// stepTowards takes up to steps Newton steps, until the imbalance is at most near. It evaluates one bidder of every
-// every.
+// stepTowards takes up to steps Newton steps, until the imbalance is at most near. It evaluates one bidder in every, as
+// balanceAt does.
 func (x *simplex) stepTowards(price []float64, at balance, every, steps int, near float64) {
 	var step [KindsMax]float64
 	for range steps {
@@ -131,8 +131,8 @@ func (x *simplex) newtonStep(price []float64, at *balance, step *[KindsMax]float
 	}
 }
 
-// balanceAt evaluates the choices of one of every every bidders at given prices, as a sample of all. It records the
-// choices, and how close to a tie each one is.
+// balanceAt evaluates the choices of one bidder in every at given prices, as a sample of all. It records the choices,
+// and how close to a tie each one is.
 func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	copy(x.price[:], price)
 
