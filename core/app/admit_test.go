@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/profile"
 )
 
-// TestAnOfferIsTriedWithItsPhase: a lower rate's frames come at other times, which are those that the trial sees.
+// TestAnOfferIsTriedWithItsPhase shows that the trial sees the frame times of the offered lower rate.
 func TestAnOfferIsTriedWithItsPhase(t *testing.T) {
 	of, err := profile.Linear(time.Millisecond, time.Millisecond, 8)
 	if err != nil {

@@ -18,7 +18,7 @@ var (
 	cutout  = []int64{32, 48, 3}
 )
 
-// street is a catalog of a detector and a classifier.
+// street is a catalogue of a detector and a classifier.
 func street(name, _ string) (Signature, error) {
 	switch name {
 	case "detector":
@@ -116,7 +116,7 @@ func TestWhatDoesNotFitIsNamed(t *testing.T) {
 	}
 }
 
-// TestOptionalStages: what needs an optional stage must be optional, too.
+// TestOptionalStages shows that a stage that needs an optional stage must also be optional.
 func TestOptionalStages(t *testing.T) {
 	a := traffic()
 	a.Stages[0].Optional = true
@@ -129,7 +129,7 @@ func TestOptionalStages(t *testing.T) {
 	}
 }
 
-// TestVariableDimensionsAreLearned: an ensemble of Triton's may leave a dimension to its models.
+// TestVariableDimensionsAreLearned shows that an ensemble may leave a dimension to its models.
 func TestVariableDimensionsAreLearned(t *testing.T) {
 	a := traffic()
 	a.Inputs[0].Shape = []int64{-1, 96, 3}
@@ -163,7 +163,7 @@ func TestSplitAndOffsets(t *testing.T) {
 		t.Errorf("error %v, want that the latency is too short", err)
 	}
 
-	// Without profiles the SLOs say: 100 ms before, 1 ms and 50 ms behind.
+	// Without profiles the SLOs decide: 100 ms before, 1 ms and 50 ms after.
 	offsets := g.Offsets(151 * time.Millisecond)
 	if offsets[2] != 0 || offsets[1] != 50*time.Millisecond || offsets[0] != 51*time.Millisecond {
 		t.Errorf("offsets %v, want 51 ms, 50 ms, 0", offsets)
@@ -197,7 +197,7 @@ func TestDrawIsCompleteAndEscaped(t *testing.T) {
 	}
 }
 
-// FuzzResolve draws applications from bytes: whatever they are, Resolve ends with a graph in order, or with an error.
+// FuzzResolve draws applications from bytes. Resolve ends with an ordered graph or with an error.
 func FuzzResolve(f *testing.F) {
 	f.Add([]byte{3, 0, 1, 2, 1, 0, 2, 3, 4, 5})
 	f.Add([]byte{9, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7, 3, 9, 250})

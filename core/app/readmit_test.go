@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/app"
 )
 
-// TestReadmitSacrificesByClaim: frames go before sessions, small claims before great ones, later sessions before earlier ones,
-// and no more than is needed.
+// TestReadmitSacrificesByClaim shows that frames go before sessions, small claims before large ones, later sessions
+// before earlier ones, and no more than needed.
 func TestReadmitSacrificesByClaim(t *testing.T) {
 	open := []app.Promise{
 		{Rate: 10, Demand: 0.1},
@@ -46,14 +46,14 @@ func TestReadmitSacrificesByClaim(t *testing.T) {
 		}
 	}
 
-	// Demand alone decides without a trial, and nobody stays where nothing is left.
+	// Demand alone decides without a trial, and no session stays if nothing is left.
 	if got := ratesOf(app.Readmit(app.Capacity{GPUs: 1}, open, nil)); !slices.Equal(got, []float64{10, 10, 10, 10}) {
 		t.Errorf("%v on a GPU of which 0.4 are asked for", got)
 	}
 	if got := ratesOf(app.Readmit(app.Capacity{}, open, nil)); slices.Max(got) > 0 {
 		t.Errorf("%v without a GPU", got)
 	}
-	// Others' requests take GPUs, too.
+	// Others' requests also take GPUs.
 	if got := ratesOf(app.Readmit(app.Capacity{GPUs: 1, Measured: 1.4}, open, nil)); slices.Max(got) > 0 {
 		t.Errorf("%v on a GPU that others use", got)
 	}
@@ -66,7 +66,7 @@ func ratesOf(remains []app.Remains) (rates []float64) {
 	return rates
 }
 
-// TestSlowedSessionsKeepApart: of five frames one is left of each session, and not the same one of all.
+// TestSlowedSessionsKeepApart: each session keeps one of five frames, and not all sessions the same one.
 func TestSlowedSessionsKeepApart(t *testing.T) {
 	open := make([]app.Promise, 5)
 	for i := range open {

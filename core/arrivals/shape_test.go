@@ -90,7 +90,7 @@ func FuzzReadTrace(f *testing.F) {
 	})
 }
 
-// Few requests in expectation may be none, or end long before the span does.
+// TestSmallPlans: a plan that expects few requests may have none, or end long before its span.
 func TestSmallPlans(t *testing.T) {
 	for seed := range uint64(200) {
 		plan, err := Shape{Rate: 4, Span: time.Second, Arrivals: "poisson", Popularity: "even", Seed: seed}.Plan(1)

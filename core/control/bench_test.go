@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// echo is a backend that takes note of each batch and reports it done.
+// echo is a backend that records each batch and reports it as done.
 type echo struct {
 	runner
 	got chan struct{}
@@ -24,8 +24,8 @@ func (e *echo) Execute(m []wire.Execute) {
 	e.link.Done(e.dones)
 }
 
-// BenchmarkSubmitToExecute is the way of one request from a frontend's Submit through the scheduler
-// to a backend's Execute. The model's largest batch is one, so nothing is deferred.
+// BenchmarkSubmitToExecute measures the path of one request from a frontend's Submit through the scheduler to a
+// backend's Execute. The model's largest batch is one, so nothing is deferred.
 func BenchmarkSubmitToExecute(b *testing.B) {
 	for name, local := range map[string]bool{"tcp": false, "process": true} {
 		b.Run(name, func(b *testing.B) {

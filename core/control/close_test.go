@@ -7,9 +7,9 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestCloseEndsNoRequest: what is queued or under way when a scheduler is told to stop outlives it. Its
-// frontends hear that the link is lost and submit again to the next scheduler; an outcome, for want of
-// the backends that leave as well, would end the requests.
+// TestCloseEndsNoRequest: requests that are queued or in flight when a scheduler is told to stop outlive it. Their
+// frontends hear that the link is lost and submit them again to the next scheduler. An outcome, because the backends
+// leave too, would end the requests.
 func TestCloseEndsNoRequest(t *testing.T) {
 	for name, local := range map[string]bool{"tcp": false, "process": true} {
 		t.Run(name, func(t *testing.T) {
@@ -20,7 +20,7 @@ func TestCloseEndsNoRequest(t *testing.T) {
 				}
 				h := openEngine(t, ln, ServerOptions{}, engine.Options{})
 				c, r := newCaller(), newRunner(func(wire.Item) {})
-				r.mute = true // batches stay under way
+				r.mute = true // batches stay in flight
 				f, _ := h.dialBoth(local, DialOptions{}, c, r, backendHello("m"))
 				c.until(t, "model ready", func() bool { return c.models["m"].Ready })
 

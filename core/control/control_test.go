@@ -70,7 +70,7 @@ func TestRequestsAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// TestPlacementsAndReportsArrive carries the messages by which models are loaded while a backend serves.
+// TestPlacementsAndReportsArrive carries the messages that load models while a backend serves.
 func TestPlacementsAndReportsArrive(t *testing.T) {
 	for name, local := range map[string]bool{"tcp": false, "process": true} {
 		t.Run(name, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestSlowPeerIsCutOff(t *testing.T) {
 	<-w.done
 }
 
-// TestFrontendThatDoesNotReadIsCutOff floods the scheduler with refused requests and never reads an
-// outcome; another frontend is served meanwhile.
+// TestFrontendThatDoesNotReadIsCutOff floods the scheduler with refused requests and never reads an outcome. Another
+// frontend is served meanwhile.
 func TestFrontendThatDoesNotReadIsCutOff(t *testing.T) {
 	h := open(t, ServerOptions{WriteQueueMax: 64 << 10})
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
@@ -147,8 +147,7 @@ func TestFrontendThatDoesNotReadIsCutOff(t *testing.T) {
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
-// TestFrontendVanishes: the connection breaks with requests queued; they are forgotten and the
-// backend is told.
+// TestFrontendVanishes: the connection breaks with queued requests. They are forgotten, and the backend is told.
 func TestFrontendVanishes(t *testing.T) {
 	ln, err := Listen("127.0.0.1:0")
 	if err != nil {
@@ -201,7 +200,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 			}
 			defer back.Close()
 			defer front.Close()
-			m := []wire.Submit{{Budget: 60e9}} // one that was dropped would be waited for without end
+			m := []wire.Submit{{Budget: 60e9}} // the test would wait forever for a dropped one
 			turn := func() {
 				m[0].ID++
 				front.Submit(m)
@@ -217,7 +216,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestLogTellsWhoComesAndGoes: a backend that dies is news to whoever reads the scheduler's log.
+// TestLogTellsWhoComesAndGoes shows that the scheduler's log reports a backend that dies.
 func TestLogTellsWhoComesAndGoes(t *testing.T) {
 	var log logtest.Buffer
 	h := open(t, ServerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -231,7 +230,7 @@ func TestLogTellsWhoComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestCloseWhileSessionsBegin: Close comes when it comes, also before a peer has said a word of TLS.
+// TestCloseWhileSessionsBegin shows that Close works at any time, even before a peer has sent a byte of TLS.
 func TestCloseWhileSessionsBegin(t *testing.T) {
 	h := open(t, ServerOptions{TLS: &tls.Config{}})
 	for range 20 {

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestBackendDeathMidBatch: a request of its batch is answered by another backend, if there is time for it.
+// TestBackendDeathMidBatch shows that another backend answers a request of the lost batch if there is time for it.
 func TestBackendDeathMidBatch(t *testing.T) {
 	h := open(t, ServerOptions{})
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
@@ -21,8 +21,8 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	dead.set(b)
 	defer b.Close()
 
-	// The others are in the process: a host that stands still for half a second would cut their sessions, and a frontend's
-	// requests end with its session.
+	// The other peers are in the process: a host that stalls for half a second would cut their sessions, and a
+	// frontend's requests end with its session.
 	addr, forget := ListenInProcess(h.s.Frontend, h.s.Backend)
 	defer forget()
 	f, err := DialFrontend(ctx(t), DialOptions{Addr: addr}, wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}, c)
@@ -35,7 +35,7 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	id := c.models["m"].ID
 	f.Submit([]wire.Submit{{ID: 1, Model: id, Budget: 20e9}, {ID: 2, Model: id, Budget: 60e6}})
 	dead.until(t, "the batch sent", func() bool { return dead.took > 0 })
-	time.Sleep(80 * time.Millisecond) // request 2 cannot be met any more
+	time.Sleep(80 * time.Millisecond) // the deadline of request 2 can no longer be met
 	alive := newRunner(a.add)
 	hello := backendHello("m")
 	hello.Name = "alive"

@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestDialEndsWhileAHandshakeFails: the dialler's context may end in the same moment in which a scheduler closes the
-// connection. It is an error like any other.
+// TestDialEndsWhileAHandshakeFails: the dialler's context may end at the moment when a scheduler closes the
+// connection. The result is an error like any other.
 func TestDialEndsWhileAHandshakeFails(t *testing.T) {
 	ln, err := Listen("127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestStrangersTakeNoSession: silent connections, more than there are sessions, keep nobody out.
+// TestStrangersTakeNoSession shows that silent connections, more than there are sessions, keep no peer out.
 func TestStrangersTakeNoSession(t *testing.T) {
 	h := open(t, ServerOptions{Token: "secret", SessionsMax: 2})
 	for range 300 {
@@ -37,7 +37,7 @@ func TestStrangersTakeNoSession(t *testing.T) {
 	}
 }
 
-// fakeConn is a connection from an address; it notes its end.
+// fakeConn is a connection from an address that records its end.
 type fakeConn struct {
 	net.Conn
 	from   string
@@ -77,7 +77,7 @@ func TestHandshakesShareByAddress(t *testing.T) {
 	}
 
 	begin("2001:db8::1", time.Second)
-	begin("2001:db8::2", time.Second) // the same network of 64 bits
+	begin("2001:db8::2", time.Second) // the same /64 network
 	if begin("2001:db8::3", time.Second) {
 		t.Error("a third of one IPv6 network was taken")
 	}

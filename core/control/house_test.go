@@ -31,17 +31,17 @@ func open(t *testing.T, o ServerOptions) *house {
 	return openOn(t, ln, o)
 }
 
-// calm is the patience, in ticks, of the links of tests that are about something else than silence: on a host that is short
-// of processors the two ends of a link, which are in one process here, may keep each other waiting for longer than QuietMax.
+// calm is the patience, in ticks, of the links in tests that are not about silence. On a host that is short of
+// processors, the two ends of a link, both in this process, may keep each other waiting for longer than QuietMax.
 const calm = 100
 
-// bound is how long is waited for what must come, however busy the host is.
+// bound is how long a test waits for events that must happen, however busy the host is.
 const bound = 30 * time.Second
 
-// rareAddr is for a port that is closed and opened again: hardly anybody else of this host binds there meanwhile.
+// rareAddr is for a port that is closed and opened again: hardly any other process of this host binds it in between.
 const rareAddr = "127.0.0.2:0"
 
-// openOn starts a scheduler that lets no request wait while a GPU idles.
+// openOn starts a scheduler that lets no request wait while a GPU is idle.
 func openOn(t *testing.T, ln net.Listener, o ServerOptions) *house {
 	t.Helper()
 	return openEngine(t, ln, o, engine.Options{Prompt: 1})
@@ -71,7 +71,7 @@ func (h *house) close() {
 	h.e.Close()
 }
 
-// caller records what a frontend is told.
+// caller records the messages to a frontend.
 type caller struct {
 	mu       sync.Mutex
 	models   map[string]model.Info
@@ -149,15 +149,15 @@ func (c *caller) until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// runner is a backend that reports every batch done at once, and answers by the answer function
-// as the data plane would.
+// runner is a backend that reports every batch as done at once, and answers with the answer function as the data
+// plane would.
 type runner struct {
 	caller
 	link   BackendLink
 	steps  int // of spare work
 	linked chan struct{}
 	answer func(wire.Item)
-	mute   bool // takes batches and says nothing
+	mute   bool // takes batches and sends nothing
 	peers  map[uint32]string
 	dones  []wire.Done
 	asked  []wire.Placement

@@ -8,7 +8,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestAddressesWithinTheProcess: each leads to its own scheduler until it is given up, and to nobody else's afterwards.
+// TestAddressesWithinTheProcess shows that each address leads to its own scheduler until it is given up, and to no
+// other afterwards.
 func TestAddressesWithinTheProcess(t *testing.T) {
 	var called []string
 	listen := func(name string) (string, func() error) {

@@ -10,7 +10,8 @@ import (
 	"downbeat.dev/internal/sicklink"
 )
 
-// TestKernelSeesADarkBackend: what is sent to it is sent again, and the link stalls before it is given up.
+// TestKernelSeesADarkBackend shows that data for an unreachable backend is retransmitted, and that the link stalls
+// before it is given up.
 func TestKernelSeesADarkBackend(t *testing.T) {
 	var log logtest.Buffer
 	h := open(t, ServerOptions{quiet: quietTicks, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -33,14 +34,14 @@ func TestKernelSeesADarkBackend(t *testing.T) {
 	}
 	waitFor(t, "a look at the link", func() bool { s := backends(); return s.Links == 1 && s.RoundTrip > 0 })
 
-	// The link is given up soon after; on a host that stands still meanwhile, its stall may be missed.
+	// The link is given up soon afterwards. On a host that stalls meanwhile, the stall of the link may be missed.
 	stalls := func() bool { return strings.Contains(log.String(), "link stalls") }
 	for end := time.Now().Add(time.Minute); !stalls(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("no link stalled: %+v\n%s", backends(), log.String())
 		}
 		if w := link.(*backendLink).leaderWriter(); w != nil {
-			_ = sicklink.DropArrivals(w.conn, true) // one that has been closed is followed by another
+			_ = sicklink.DropArrivals(w.conn, true) // a closed connection is followed by another one
 		}
 	}
 	if s := backends(); s.Retransmitted == 0 {
@@ -48,8 +49,8 @@ func TestKernelSeesADarkBackend(t *testing.T) {
 	}
 }
 
-// TestLinksAddUp: the longest round trip, every stall, and what was sent again since the look before, also when the kernel's
-// count has gone around.
+// TestLinksAddUp shows the longest round trip, every stall, and the segments retransmitted since the last check, even
+// after the kernel's counter has wrapped.
 func TestLinksAddUp(t *testing.T) {
 	var l linkLook
 	l.addLink(backendSession, tcpState{roundTrip: 2 * time.Millisecond, retransmitted: 7}, tcpState{retransmitted: 4})

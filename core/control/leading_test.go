@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// toldSocket takes all that is written, and notes that.
+// toldSocket accepts all writes and records them.
 type toldSocket struct {
 	syscall.RawConn
 	note func()
@@ -17,9 +17,9 @@ type toldSocket struct {
 
 func (s toldSocket) Write(func(fd uintptr) bool) error { s.note(); return nil }
 
-// TestBackendsHearFirstWhoLeads: a frontend that hears of a new leader submits at once, and the batch may be written to a backend
-// before the leader has come to tell that one, which drops it then as the order of a scheduler that it does not obey. So
-// all backends are told before any frontend.
+// TestBackendsHearFirstWhoLeads: a frontend that hears of a new leader submits at once. Its batch may be written to a
+// backend before the leader has told that backend, which then drops the batch as the order of a scheduler that it
+// does not obey. So all backends are told before any frontend.
 func TestBackendsHearFirstWhoLeads(t *testing.T) {
 	h := open(t, ServerOptions{Standby: true})
 	kinds := []sessionKind{frontendSession, backendSession, standbySession, frontendSession, backendSession}
@@ -42,7 +42,7 @@ func TestBackendsHearFirstWhoLeads(t *testing.T) {
 		}()
 	}
 
-	for range 32 { // no two walks over the sessions have the same order
+	for range 32 { // two walks over the sessions have different orders
 		told = nil
 		h.s.tellLead()
 		if len(told) != len(kinds) || slices.Contains(told[slices.Index(told, frontendSession):], backendSession) {

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestSilenceCountsOwnTicks: whoever was not there itself, and so did not tick, blames nobody.
+// TestSilenceCountsOwnTicks shows that a process that did not run, and so did not tick, blames no peer.
 func TestSilenceCountsOwnTicks(t *testing.T) {
 	s := silence{patience: quietTicks}
 	for i := range quietTicks - 1 {
@@ -31,8 +31,8 @@ func TestSilenceCountsOwnTicks(t *testing.T) {
 	}
 }
 
-// TestSilentPeersAreCut: a frontend that answers no ping is cut, and so is a scheduler that says nothing.
-// What TCP itself would take is a quarter of an hour.
+// TestSilentPeersAreCut shows that a frontend that answers no ping is cut, and so is a silent scheduler. TCP alone
+// would take a quarter of an hour.
 func TestSilentPeersAreCut(t *testing.T) {
 	t.Run("frontend", func(t *testing.T) {
 		h := open(t, ServerOptions{quiet: quietTicks})
@@ -85,7 +85,7 @@ func TestSilentPeersAreCut(t *testing.T) {
 	})
 }
 
-// TestBackoffFollowsTheOutage: a scheduler that is back soon is found at once, and attempts stay rare
+// TestBackoffFollowsTheOutage shows that a scheduler that returns soon is found at once, and that attempts stay rare
 // during a long outage.
 func TestBackoffFollowsTheOutage(t *testing.T) {
 	for outage, want := range map[time.Duration]time.Duration{

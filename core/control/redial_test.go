@@ -54,8 +54,8 @@ func TestDialGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
-// TestPatientDialWaitsForTheScheduler: parts may start in any order, however long the first waits; a
-// no is still an error, and so is a caller that gives up.
+// TestPatientDialWaitsForTheScheduler shows that parts may start in any order, however long the first one waits. A
+// refusal is still an error, and so is a caller that gives up.
 func TestPatientDialWaitsForTheScheduler(t *testing.T) {
 	ln, err := Listen(rareAddr)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/internal/tlstest"
 )
 
-// oneAttempt returns a context that ends as soon as the log that goes with it tells of a first attempt that failed.
+// oneAttempt returns a context, and a log that ends it when it reports a failed attempt.
 func oneAttempt(t *testing.T) (context.Context, *slog.Logger) {
 	once, cancel := context.WithCancel(ctx(t))
 	t.Cleanup(cancel)
@@ -98,7 +98,7 @@ func TestGarbageEndsOnlyItsOwnSession(t *testing.T) {
 	}
 	conn.Write(append(hello, wire.AppendDones(nil, []wire.Done{{Batch: 1}})...)) // a frontend does not report batches
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
-	io.Copy(io.Discard, conn) // ends: the session was given up
+	io.Copy(io.Discard, conn) // ends when the session is closed
 	conn.Close()
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
 	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
@@ -150,7 +150,7 @@ func TestTLS(t *testing.T) {
 	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 
-	// A dial that is given up tells why its latest attempt failed.
+	// A dial that is given up says why its latest attempt failed.
 	once, log := oneAttempt(t)
 	var stranger x509.UnknownAuthorityError
 	if _, err := DialFrontend(once, DialOptions{Addr: h.addr, TLS: &tls.Config{}, Logger: log}, wire.FrontendHello{}, newCaller()); !errors.As(err, &stranger) {

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestKernelGivesUpOnADeadNetwork: both ends' sockets have the limit.
+// TestKernelGivesUpOnADeadNetwork shows that the sockets of both ends have the limit.
 func TestKernelGivesUpOnADeadNetwork(t *testing.T) {
 	h := open(t, ServerOptions{})
 	link, err := DialFrontend(ctx(t), DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
@@ -19,7 +19,7 @@ func TestKernelGivesUpOnADeadNetwork(t *testing.T) {
 	}
 	defer link.Close()
 
-	// The scheduler says that it leads in a frame of its own, behind its welcome.
+	// The scheduler says that it leads in a separate frame after its welcome.
 	waitFor(t, "the leader to be known", func() bool { return link.(*frontendLink).leaderWriter() != nil })
 	conns := []net.Conn{link.(*frontendLink).leaderWriter().conn}
 	h.s.mu.Lock()

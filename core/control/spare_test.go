@@ -6,7 +6,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestSpareWorkOverLinks: what a backend offers comes back as steps, over TCP and within a process.
+// TestSpareWorkOverLinks shows that a backend's offers return as steps, over TCP and within a process.
 func TestSpareWorkOverLinks(t *testing.T) {
 	for name, local := range map[string]bool{"tcp": false, "process": true} {
 		t.Run(name, func(t *testing.T) {
@@ -14,7 +14,7 @@ func TestSpareWorkOverLinks(t *testing.T) {
 			r := newRunner(func(wire.Item) {})
 			_, b := h.dialBoth(local, DialOptions{}, newCaller(), r, backendHello("m"))
 			waitFor(t, "ten steps", func() (enough bool) {
-				// Offered again, since a step that a loaded host delays suspends the work.
+				// Offer again, because a step that a loaded host delays suspends the work.
 				if err := b.OfferSpare([]wire.SpareOffer{{Work: 2, Name: "learn m", Step: 1e7, Weight: 1}}); err != nil {
 					t.Fatal(err)
 				}

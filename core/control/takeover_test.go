@@ -26,8 +26,8 @@ type pair struct {
 	f    FrontendLink
 }
 
-// openPair has the first scheduler lead in epoch 1. quiet is the links' patience, in ticks. through may put something between
-// the peers and a scheduler; nil: nothing.
+// openPair lets the first scheduler lead in epoch 1. quiet is the links' patience, in ticks. through may put
+// something between the peers and a scheduler; nil: nothing.
 func openPair(t *testing.T, quiet int32, through func(i int, addr string) string) *pair {
 	t.Helper()
 	p := &pair{t: t, c: newCaller(), a: &answered{n: map[uint64]int{}}}
@@ -71,7 +71,7 @@ func (p *pair) view(i int, what string, ok func(View) bool) {
 	waitFor(p.t, what, func() bool { return ok(p.s[i].s.View()) })
 }
 
-// ask submits a request to whoever leads and waits for its answer.
+// ask submits a request to the leader and waits for its answer.
 func (p *pair) ask(id uint64) {
 	p.t.Helper()
 	before := p.a.total()
@@ -84,8 +84,8 @@ func (p *pair) ask(id uint64) {
 	waitFor(p.t, "an answer", func() bool { return p.a.total() == before+1 })
 }
 
-// TestStandbyIsWarm: when the leader's process ends, the standby hears so of the GPUs, and from the moment
-// that it leads it serves, with all that it needs to know.
+// TestStandbyIsWarm: when the leader's process ends, the GPUs tell the standby so. From the moment when it leads, it
+// serves with all the state that it needs.
 func TestStandbyIsWarm(t *testing.T) {
 	p := openPair(t, calm, nil)
 	p.ask(1)
@@ -100,8 +100,8 @@ func TestStandbyIsWarm(t *testing.T) {
 	p.view(1, "the backend follows the new leader", func(v View) bool { return v.Epoch == 2 && v.Alive == 1 && v.Lost == 0 })
 }
 
-// TestOldLeaderOrdersNothing: while the old leader still believes that it leads, and has its links, its
-// orders are not obeyed; once it hears of the new epoch it stands by and can lead again.
+// TestOldLeaderOrdersNothing: while the old leader still believes that it leads, and has its links, nobody obeys its
+// orders. Once it hears of the new epoch it stands by and can lead again.
 func TestOldLeaderOrdersNothing(t *testing.T) {
 	p := openPair(t, calm, nil)
 	p.ask(1)
@@ -109,7 +109,7 @@ func TestOldLeaderOrdersNothing(t *testing.T) {
 	p.c.until(t, "the frontend follows the new leader", func() bool { return p.c.ups == 2 })
 	p.ask(2)
 
-	// A peer that only knows the old leader has it order batches.
+	// A peer that knows only the old leader makes it order batches.
 	old := newCaller()
 	f, err := DialFrontend(ctx(t), DialOptions{Addr: p.s[0].addr, quiet: calm}, wire.FrontendHello{Name: "left behind"}, old)
 	if err != nil {
@@ -124,7 +124,7 @@ func TestOldLeaderOrdersNothing(t *testing.T) {
 		m := p.s[0].e.Stats().Models
 		return len(m) == 1 && m[0].Batches > 0
 	})
-	for id := range uint64(20) { // the new leader's orders pass meanwhile
+	for id := range uint64(20) { // the new leader's orders pass in the meantime
 		p.ask(100 + id)
 	}
 	if n := p.a.total() - before; n != 20 {
@@ -138,7 +138,7 @@ func TestOldLeaderOrdersNothing(t *testing.T) {
 	p.ask(3)
 }
 
-// cutter passes bytes between peers and a scheduler until it is told to pass none in one direction.
+// cutter passes bytes between peers and a scheduler until it is told to block one direction.
 type cutter struct {
 	ln net.Listener
 	to string
@@ -199,7 +199,7 @@ func (c *cutter) pass(from, to net.Conn, held *bool) {
 		c.mu.Lock()
 		drop := *held
 		c.mu.Unlock()
-		if !drop { // a dark network: what is sent arrives nowhere, and nobody is told
+		if !drop { // an unreachable network: bytes arrive nowhere, and nobody is told
 			to.Write(b[:n])
 		}
 	}
@@ -211,8 +211,8 @@ func (c *cutter) cut(up, down bool) {
 	c.up, c.down = up, down
 }
 
-// TestSilentLeaderIsLost: a leader whose network goes dark, in both directions or one, is lost to its
-// peers without any connection being closed, and what comes after serves.
+// TestSilentLeaderIsLost shows that a leader whose network fails, in one direction or both, is lost to its peers
+// although no connection is closed, and that its successor serves.
 func TestSilentLeaderIsLost(t *testing.T) {
 	for name, cut := range map[string]struct{ up, down bool }{"both ways": {true, true}, "to the leader": {true, false}, "from the leader": {false, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestSilentLeaderIsLost(t *testing.T) {
 			p.c.until(t, "the frontend follows the new leader", func() bool { return p.c.ups >= 2 && p.c.models["m"].Ready })
 			p.ask(2)
 
-			// The network is whole again: the old leader is told, and orders nothing.
+			// The network works again: the old leader is told, and orders nothing.
 			dark.cut(false, false)
 			p.view(0, "the old leader hears of the new epoch", func(v View) bool { return v.Epoch == 2 })
 			p.ask(3)
@@ -239,8 +239,8 @@ func TestSilentLeaderIsLost(t *testing.T) {
 	}
 }
 
-// TestEarlierPeersNeedTheLeader: a frontend of the version before is served by a leader and told to come
-// again by a standby.
+// TestEarlierPeersNeedTheLeader shows that a frontend of the previous version is served by a leader, and that a
+// standby tells it to come again.
 func TestEarlierPeersNeedTheLeader(t *testing.T) {
 	h := open(t, ServerOptions{Standby: true})
 	hello, err := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version, Name: "old"})
@@ -274,8 +274,8 @@ func TestEarlierPeersNeedTheLeader(t *testing.T) {
 	}
 }
 
-// TestStandbyLearns: what the leader has measured reaches who stands by, once a second, and who is not the
-// leader does not teach.
+// TestStandbyLearns shows that the leader's measurements reach the standbys once a second, and that a scheduler that
+// does not lead sends none.
 func TestStandbyLearns(t *testing.T) {
 	p := openPair(t, calm, nil)
 	next := uint64(0)
@@ -303,7 +303,7 @@ func TestStandbyLearns(t *testing.T) {
 		})
 	}()
 	waitFor(t, "the rate is told", func() bool {
-		// A rate fades within seconds, so the model is asked for until it has been told.
+		// A rate fades within seconds, so the model gets requests until the rate has been sent.
 		next++
 		p.ask(next)
 		mu.Lock()
@@ -311,7 +311,7 @@ func TestStandbyLearns(t *testing.T) {
 		return len(rates) == 1 && rates[0].Model == "m" && rates[0].Rate > 0 && lead == told{true, 1}
 	})
 
-	// A plan is told of as soon as it has begun.
+	// A plan is shared as soon as it has begun.
 	if _, err := p.s[0].e.ApplyPlan(engine.Plan{Number: 5}); err != nil {
 		t.Fatal(err)
 	}

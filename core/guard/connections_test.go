@@ -45,7 +45,7 @@ func TestConnectionsGiveWay(t *testing.T) {
 		t.Error("past the limit in all the longest silent must give way")
 	}
 
-	// Who has shown a token does not give way to strangers.
+	// A connection that has shown a token does not give way to strangers.
 	a.Trust()
 	for range 10 {
 		come("10.0.0.1:5")

@@ -21,7 +21,7 @@ func (c *countedConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// admitPair is a connection of a table, and its other end.
+// admitPair returns a connection of a table, and its other end.
 func admitPair(t *testing.T) (*Connection, *countedConn, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -30,8 +30,8 @@ func admitPair(t *testing.T) (*Connection, *countedConn, net.Conn) {
 	return NewConnections(Limits{All: 1, PerAddress: 1}, true).admitConnection(counted), counted, far
 }
 
-// A deadline that has been moved to a later moment again and again ends a read at the last one asked for, and a
-// timer set for an earlier one does not.
+// TestDeadlinesEndReadsWhenAskedTo shows that a deadline that is repeatedly moved later ends a read at the last one
+// set, and that a timer set for an earlier one does not.
 func TestDeadlinesEndReadsWhenAskedTo(t *testing.T) {
 	c, _, _ := admitPair(t)
 	began := time.Now()
@@ -47,14 +47,14 @@ func TestDeadlinesEndReadsWhenAskedTo(t *testing.T) {
 		t.Errorf("a read ended after %v, 200 ms were its deadline", took)
 	}
 
-	// The next read has none: it waits for its byte.
+	// The next read has no deadline, so it waits for its byte.
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
 	go func() { _, err := c.Read(make([]byte, 1)); got <- err }()
 
-	// A deadline that is moved back ends a read that waits already.
+	// A deadline that is moved earlier ends a read that is already waiting.
 	time.Sleep(20 * time.Millisecond)
 	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,8 @@ func TestDeadlinesEndReadsWhenAskedTo(t *testing.T) {
 	}
 }
 
-// A write goes on where a timer that was set for an earlier deadline has cut it, and none of it is sent twice.
+// TestWritesGoOnPastAnEarlierTimer shows that a write continues where a timer set for an earlier deadline has
+// interrupted it, and that no byte is sent twice.
 func TestWritesGoOnPastAnEarlierTimer(t *testing.T) {
 	c, _, far := admitPair(t)
 	_ = c.SetWriteDeadline(time.Now().Add(30 * time.Millisecond))
@@ -74,7 +75,7 @@ func TestWritesGoOnPastAnEarlierTimer(t *testing.T) {
 	wrote := make(chan error, 1)
 	go func() { _, err := c.Write(want); wrote <- err }()
 
-	// Half of it is taken at once, the rest when the first timer has ended.
+	// Half of it is accepted at once, the rest after the first timer has ended.
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(far, got[:len(got)/2]); err != nil {
 		t.Fatal(err)
@@ -88,7 +89,8 @@ func TestWritesGoOnPastAnEarlierTimer(t *testing.T) {
 	}
 }
 
-// What an HTTP server sets for each call moves the timer twice: when a pending read is ended, and after it.
+// TestDeadlinesOfCallsMoveTimersTwice: the deadlines that an HTTP server sets for each call move the timer twice,
+// when a pending read is ended and after it.
 func TestDeadlinesOfCallsMoveTimersTwice(t *testing.T) {
 	c, counted, _ := admitPair(t)
 	const calls = 100

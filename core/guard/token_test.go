@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTokenOpensAllButHealth: without a token, only what needs none is answered; and a browser's foreign sites are
-// refused where nobody needs one.
+// TestTokenOpensAllButHealth: without a token, only calls that need none are answered; and a browser's foreign sites
+// are refused where no token is required.
 func TestTokenOpensAllButHealth(t *testing.T) {
 	isOpen := func(path string) bool { return path == "/health" }
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })

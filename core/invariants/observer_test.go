@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestObjections breaks each rule alone: the observer must object, and to nothing else.
+// TestObjections breaks each rule alone. The observer must object to it, and to nothing else.
 func TestObjections(t *testing.T) {
 	good := Batch{ID: 7, Size: 2, Most: 4, Arrives: 10, Start: 20, Latest: 30, Finish: 50}
 	with := func(set func(*Batch)) Batch { b := good; set(&b); return b }
@@ -57,7 +57,7 @@ func TestObjections(t *testing.T) {
 	}
 }
 
-// TestCompleteMovesWhatIsBehind: the measured end replaces the planned one.
+// TestCompleteMovesWhatIsBehind shows that the measured end replaces the planned one.
 func TestCompleteMovesWhatIsBehind(t *testing.T) {
 	g := GPU{Free: 60, Ahead: []Batch{{ID: 1, Start: 0, Finish: 20}, {ID: 2, Start: 20, Finish: 30}, {ID: 3, Start: 50, Finish: 60}}}
 	if g.Complete(9, 1) || g.Free != 60 {

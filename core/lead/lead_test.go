@@ -54,7 +54,7 @@ func (m *memory) Swap(_ context.Context, old Revision, to Record) (Revision, err
 
 func (m *memory) Close() error { return nil }
 
-// puppet is a scheduler whose peers tell what the test says.
+// puppet is a scheduler whose peers report what the test says.
 type puppet struct {
 	view  control.View
 	leads bool
@@ -113,12 +113,12 @@ func TestElection(t *testing.T) {
 	c.ticks(1, 0, 1, 2)
 	c.want("at first", 0, 1)
 
-	// The leader renews its record, and nobody takes it.
+	// The leader renews its record, and no other takes it.
 	c.see(control.View{Epoch: 1, GPUs: 4, Alive: 4}, 0, 1, 2)
 	c.ticks(3*expireTicks, 0, 1, 2)
 	c.want("while it lives", 0, 1)
 
-	// Half of the GPUs are not enough, more are, without waiting for a tick.
+	// Half of the GPUs are not enough; more suffice, without waiting for a tick.
 	c.see(control.View{Epoch: 1, GPUs: 4, Alive: 2, Lost: 2}, 1, 2)
 	c.all[1].Step(t.Context(), false)
 	c.want("half of the GPUs have lost it", 0, 1)
@@ -129,7 +129,7 @@ func TestElection(t *testing.T) {
 	c.ticks(1, 0, 1, 2)
 	c.want("three of four GPUs have lost it", 1, 2)
 
-	// The store is lost for a while: nothing changes, and the leader writes its record anew.
+	// The store is lost for a while. Nothing changes, and the leader writes its record again.
 	c.store.gone = true
 	c.ticks(3*expireTicks, 0, 1, 2)
 	c.want("the store is gone", 1, 2)
@@ -138,8 +138,8 @@ func TestElection(t *testing.T) {
 	c.want("the store is back and empty", 1, 3)
 }
 
-// TestPausedLeaderStandsBy: a leader that was stopped, and replaced meanwhile, hears of it from the store or
-// from its peers, whichever is first.
+// TestPausedLeaderStandsBy shows that a leader that was stopped, and meanwhile replaced, hears of it from the store
+// or from its peers, whichever is first.
 func TestPausedLeaderStandsBy(t *testing.T) {
 	for _, from := range []string{"store", "peers"} {
 		t.Run(from, func(t *testing.T) {
@@ -157,8 +157,8 @@ func TestPausedLeaderStandsBy(t *testing.T) {
 	}
 }
 
-// TestExpiry: without peers that tell, a leader is replaced when its record is not renewed; with peers
-// that tell that it is well, as when it alone cannot reach the store, it is not.
+// TestExpiry: without peers that report, a leader is replaced if its record is not renewed. If peers report that it
+// is well, for example when only the leader cannot reach the store, it is not replaced.
 func TestExpiry(t *testing.T) {
 	c := newCluster(t, 2)
 	c.ticks(1, 0, 1)
@@ -173,8 +173,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestResignedLeadIsTakenAtOnce: the scheduler that leads ends in order; a standby that has heard of no peer yet, as one that has just
-// started, leads at its next look at the record.
+// TestResignedLeadIsTakenAtOnce: the leader ends in order. A standby that has heard of no peer yet, like one that has
+// just started, leads at its next check of the record.
 func TestResignedLeadIsTakenAtOnce(t *testing.T) {
 	c := newCluster(t, 2)
 	ctx, end := context.WithCancel(t.Context())
@@ -197,8 +197,8 @@ func TestResignedLeadIsTakenAtOnce(t *testing.T) {
 	}
 }
 
-// TestALeadIsResignedInTheMiddleOfAChange: the scheduler is told to end while the store carries out that it takes the record, or
-// renews it, and never hears that this was done. It resigns all the same.
+// TestALeadIsResignedInTheMiddleOfAChange: the scheduler is told to end while the store performs its claim or renewal
+// of the record, and never hears of the result. It still resigns.
 func TestALeadIsResignedInTheMiddleOfAChange(t *testing.T) {
 	for _, what := range []string{"taken", "renewed"} {
 		t.Run(what, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestALeadIsResignedInTheMiddleOfAChange(t *testing.T) {
 	}
 }
 
-// unheard is a store that carries out a change for whom it has ended meanwhile.
+// unheard is a store that performs a change whose caller has ended in the meantime.
 type unheard struct {
 	*memory
 	end func()
@@ -231,8 +231,8 @@ func (u unheard) Swap(ctx context.Context, old Revision, to Record) (Revision, e
 	return revision, err
 }
 
-// TestCutOffStandbyTakesNothing: a standby with a few backends beside it sees all of them lose the leader,
-// and knows that they are not most.
+// TestCutOffStandbyTakesNothing: a standby with only a few backends sees all of them lose the leader, and knows that
+// they are not the majority.
 func TestCutOffStandbyTakesNothing(t *testing.T) {
 	c := newCluster(t, 2)
 	c.ticks(1, 0, 1)

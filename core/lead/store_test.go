@@ -31,8 +31,8 @@ func stores(t *testing.T) map[string]func() lead.Store {
 	}
 }
 
-// TestStoresCompareAndSwap: of those who change one state of the record one succeeds, and everybody reads
-// what it wrote.
+// TestStoresCompareAndSwap shows that of several changes to one state of the record one succeeds, and that everybody
+// reads what it wrote.
 func TestStoresCompareAndSwap(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// TestOneRequestThroughTheLedger walks requests from their caller's deadline to the moment when their batch is ripe. Of
-// each it knows what every room takes, and that together they leave time to batch.
+// TestOneRequestThroughTheLedger follows requests from their caller's deadline to the time when their batch is ripe.
+// It checks each room's share, and that all shares together leave time to batch.
 func TestOneRequestThroughTheLedger(t *testing.T) {
 	const us = time.Microsecond
 	for _, c := range []struct {
 		name                        string
 		budget                      time.Duration // also the SLO
-		trip, p99, ctrl, data, exec time.Duration // as measured; ℓ(n+1)
+		trip, p99, ctrl, data, exec time.Duration // measured; ℓ(n+1)
 		n                           int           // requests of the batch with one more, also the largest
-		back, late, way, inputs     time.Duration // what is taken
+		back, late, way, inputs     time.Duration // the time that is subtracted
 	}{
 		{"all is quick", 50_000 * us, 10 * us, 0, 20 * us, us, 10_000 * us, 8, 200 * us, 500 * us, 20 * us, 8 * us},
 		{"a usual cluster", 50_000 * us, 600 * us, 2_000 * us, 300 * us, 20 * us, 10_000 * us, 8, 600 * us, 2_000 * us, 300 * us, 160 * us},
@@ -44,21 +44,21 @@ func TestOneRequestThroughTheLedger(t *testing.T) {
 			}
 		}
 
-		// The rooms' shares add up to less than a budget: 10 + 22.5 + 25 + 25 + 15 per cent.
+		// The rooms' shares are less than a budget: 10 + 22.5 + 25 + 25 + 15 per cent.
 		if ripe+c.exec <= 0 {
 			t.Errorf("%s: %v are left of %v for the batch itself", c.name, ripe+c.exec, c.budget)
 		}
 	}
 }
 
-// TestLatenessIsLearntOnce: what a batch inherits counts as far as it is expected, its own in full.
+// TestLatenessIsLearntOnce shows that inherited lateness counts as far as it is expected, and own lateness in full.
 func TestLatenessIsLearntOnce(t *testing.T) {
 	for _, c := range []struct{ late, inherited, expected, want time.Duration }{
 		{30, 0, 0, 30},   // a stumble
 		{30, 30, 0, 0},   // the batch behind it
-		{34, 30, 0, 4},   // that is late itself
+		{34, 30, 0, 4},   // also late by itself
 		{30, 30, 5, 5},   // as far as such lateness is usual
-		{10, 5, 10, 10},  // a chain of batches that are always late
+		{10, 5, 10, 10},  // in a chain of batches that are always late
 		{-5, -20, 0, -5}, // early
 		{-5, 10, 0, -15}, // faster than ℓ by more than what it inherited
 	} {
@@ -68,7 +68,7 @@ func TestLatenessIsLearntOnce(t *testing.T) {
 	}
 }
 
-// TestNoMarginIsNegative: a budget that is over, or none, has nothing to take from.
+// TestNoMarginIsNegative: nothing can be subtracted from a budget that is over or zero.
 func TestNoMarginIsNegative(t *testing.T) {
 	if m := OverrunMargin(Overrun(int64(2e6), 0), -5); m != 0 {
 		t.Errorf("an overrun takes %d of a deadline that is past", m)

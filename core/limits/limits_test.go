@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestWhoIsNearerGivesUpFirst wants the order of the page to hold for every batch.
+// TestWhoIsNearerGivesUpFirst checks the order of the table for every batch.
 func TestWhoIsNearerGivesUpFirst(t *testing.T) {
 	for l := time.Microsecond; l < time.Hour; l *= 3 {
 		if Backend(l) >= Device(l) || Backend(l)+time.Second > Engine(l) {

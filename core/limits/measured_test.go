@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestBoundsFollowTheSlowestPeerAndTheTightestService: whatever a peer measures, each service keeps its part.
+// TestBoundsFollowTheSlowestPeerAndTheTightestService shows that each service keeps its share, whatever a peer
+// measures.
 func TestBoundsFollowTheSlowestPeerAndTheTightestService(t *testing.T) {
 	const ms = time.Millisecond
 	b := Bound[time.Duration]{}.Slowest(2*ms, ms/10).Slowest(ms, ms/2)
@@ -26,7 +27,8 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// TestNearDelaysStay: a tenth or 10 µs, whichever is more, in either direction.
+// TestNearDelaysStay shows which delays count as near: within a tenth or 10 µs, whichever is larger, in either
+// direction.
 func TestNearDelaysStay(t *testing.T) {
 	const us = time.Microsecond
 	for _, c := range []struct {
@@ -41,7 +43,7 @@ func TestNearDelaysStay(t *testing.T) {
 	}
 }
 
-// TestAbsenceIsLongerThanSomeLooks: a watchdog that is late has not been away.
+// TestAbsenceIsLongerThanSomeLooks shows that a watchdog that is merely late does not count as absent.
 func TestAbsenceIsLongerThanSomeLooks(t *testing.T) {
 	const every = 100 * time.Millisecond
 	if a := Absence(every, 5*every-1); a != 0 {

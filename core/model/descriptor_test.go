@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPartSaysWhereATensorOfAnInputLies: also for offsets that a hostile frontend makes up. None may wrap around and
+// TestPartSaysWhereATensorOfAnInputLies includes offsets that a hostile frontend invents. None may wrap around and
 // name bytes before the input.
 func TestPartSaysWhereATensorOfAnInputLies(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -25,7 +25,7 @@ func TestPartSaysWhereATensorOfAnInputLies(t *testing.T) {
 	}
 }
 
-// TestADescriptorNamesItsNode: beside any place in the largest buffer, and at no cost to it.
+// TestADescriptorNamesItsNode shows that the node fits beside any place in the largest buffer without changing it.
 func TestADescriptorNamesItsNode(t *testing.T) {
 	for _, d := range []Descriptor{{}, {1, 0, 1}, {7, 0, BufferMax}, {math.MaxUint64, BufferMax - 1, 1}, {1, BufferMax / 2, BufferMax / 2}} {
 		for _, node := range []uint32{0, 1, 31, 32, 33, NodesMax, Composed} {
@@ -33,7 +33,7 @@ func TestADescriptorNamesItsNode(t *testing.T) {
 			if in.Node() != node || in.InNode() != d || node == 0 && in != d {
 				t.Errorf("%+v in node %d is %+v: node %d, %+v", d, node, in, in.Node(), in.InNode())
 			}
-			// A peer of before nodes must find that no buffer is so large.
+			// An older peer must find that no buffer is that large.
 			if node != 0 && d.Length > 0 && uint64(in.Offset)+uint64(in.Length) <= BufferMax {
 				t.Errorf("%+v in node %d is %+v, which lies in a buffer", d, node, in)
 			}

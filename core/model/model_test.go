@@ -32,7 +32,7 @@ func TestDatatypesHaveSizesAndNames(t *testing.T) {
 func TestTensorsAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		tensor Tensor
-		want   string // of the error; empty: the tensor is well
+		want   string // of the error; empty: the tensor is valid
 	}{
 		"a picture":            {Tensor{"x", Uint8, []int64{64, 96, 3}, nil}, ""},
 		"a scalar":             {Tensor{"x", FP32, nil, nil}, ""},
@@ -96,7 +96,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// textsBefore is how many of TestTexts's texts end at or before a byte.
+// textsBefore returns how many of TestTexts's texts end at or before a byte.
 func textsBefore(at int) (n int) {
 	for _, end := range []int{7, 11} {
 		if at >= end {

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// open is a model with an input of fixed size, one of two open dimensions, and optional ones of either kind.
+// open is a model with an input of fixed size, one with two open dimensions, and optional inputs of both kinds.
 var open = Info{Optional: 1<<2 | 1<<3, Inputs: []Tensor{{Name: "fixed", Datatype: FP32, Shape: []int64{4}}, {Name: "image", Datatype: FP32, Shape: []int64{3, OpenDim, OpenDim}},
 	{Name: "bias", Datatype: FP32, Shape: []int64{2}}, {Name: "mask", Datatype: FP32, Shape: []int64{OpenDim}}}}
 
-// TestAClassNamesShapes: shapes become a class and the class the shapes again.
+// TestAClassNamesShapes shows that shapes become a class and the class becomes the same shapes.
 func TestAClassNamesShapes(t *testing.T) {
 	for class, shapes := range map[string][][]int64{
 		"7x2,-,-":  {{4}, {3, 7, 2}, nil, nil},
@@ -35,7 +35,7 @@ func TestAClassNamesShapes(t *testing.T) {
 	}
 }
 
-// TestWhatFitsNoClassIsTold: shapes from callers, and classes from other processes.
+// TestWhatFitsNoClassIsTold checks shapes from callers, and classes from other processes.
 func TestWhatFitsNoClassIsTold(t *testing.T) {
 	for want, shapes := range map[string][][]int64{
 		`input "fixed": is missing`:                        {nil, {3, 1, 1}, nil, nil},
@@ -64,7 +64,7 @@ func TestWhatFitsNoClassIsTold(t *testing.T) {
 	}
 }
 
-// FuzzClassShapes: a class that is taken names its shapes in one way only.
+// FuzzClassShapes shows that a valid class names its shapes in one way only.
 func FuzzClassShapes(f *testing.F) {
 	for _, class := range []string{"7x2,-,-", "1x30,+,9", "", "1x1,+", "9223372036854775807x1,-,1"} {
 		f.Add(class)

@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/core/observe"
 )
 
-// BenchmarkReaders: what one reader of several costs, who walks over the engine's locks by himself, wants a look of his
-// own time, or takes the latest. walks/op are walks over all locks for each reading.
+// BenchmarkReaders measures the cost of one reader of several that walks over the engine's locks itself, asks for a
+// fresh look, or takes the latest one. walks/op is the number of walks over all locks for each reading.
 func BenchmarkReaders(b *testing.B) {
 	models := map[string]string{}
 	for i := range 100 {

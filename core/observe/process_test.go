@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// fixedStats is an engine that always tells the same.
+// fixedStats is an engine with constant statistics.
 type fixedStats engine.Stats
 
 func (s fixedStats) Stats() engine.Stats { return engine.Stats(s) }
@@ -21,7 +21,7 @@ func (s fixedStats) Explain() (engine.Explanation, error) {
 	return engine.Explanation{}, engine.ErrClosed
 }
 
-// ask answers a call of this host's.
+// ask answers a call from this host.
 func ask(h http.Handler, path, token string) (status int, text string) {
 	r := httptest.NewRequest("GET", "http://localhost"+path, nil)
 	if token != "" {
@@ -32,7 +32,7 @@ func ask(h http.Handler, path, token string) (status int, text string) {
 	return w.Code, w.Body.String()
 }
 
-// TestProcessTells: anyone may ask for health, the rest is for who has the token.
+// TestProcessTells shows that anyone may ask for health, and that the rest requires the token.
 func TestProcessTells(t *testing.T) {
 	p := NewProcess()
 	const token = "0123456789abcdef"
@@ -44,7 +44,7 @@ func TestProcessTells(t *testing.T) {
 		}
 	}
 
-	// Before the parts are there the process lives, and nothing more.
+	// Before its parts are open the process is alive, and nothing more.
 	expect(LivePath, "", 200)
 	expect(ReadyPath, "", 503)
 	expect(ProbePath, "", 503)
@@ -71,7 +71,8 @@ func TestProcessTells(t *testing.T) {
 	expect(ExplainPath, token, 503)
 }
 
-// TestMetricsOutliveABadOne: a metric that cannot be told, here since two have one name, costs only itself.
+// TestMetricsOutliveABadOne shows that a metric that cannot be exported, here because two have one name, costs only
+// itself.
 func TestMetricsOutliveABadOne(t *testing.T) {
 	p := NewProcess()
 	p.SetScheduler(newScheduler(fixedStats{Load: []engine.LoadStats{{SubCluster: "a"}, {SubCluster: "a"}},
@@ -82,7 +83,7 @@ func TestMetricsOutliveABadOne(t *testing.T) {
 	}
 }
 
-// TestSizesOfAPoolAddUp: autoscalers add up what is advised for the sub-clusters of a pool.
+// TestSizesOfAPoolAddUp shows that autoscalers can add up the advice for the sub-clusters of a pool.
 func TestSizesOfAPoolAddUp(t *testing.T) {
 	p := NewProcess()
 	p.SetScheduler(newScheduler(fixedStats{Load: []engine.LoadStats{
@@ -102,7 +103,7 @@ func (twoSessions) WriteStatus(w io.Writer) error {
 	return err
 }
 
-// TestSessionsAreTold: with applications by them, without as none.
+// TestSessionsAreTold shows the sessions of applications, and none without applications.
 func TestSessionsAreTold(t *testing.T) {
 	p := NewProcess()
 	if _, text := ask(p.Handler(""), SessionsPath, ""); text != `{"applications":[]}`+"\n" {
@@ -114,7 +115,7 @@ func TestSessionsAreTold(t *testing.T) {
 	}
 }
 
-// TestLearnersAreTold: with learners by them, without as none.
+// TestLearnersAreTold shows the learners, and none without learners.
 func TestLearnersAreTold(t *testing.T) {
 	p := NewProcess()
 	for _, want := range []string{`{"learners":[]}`, `{"learners":[7]}`} {

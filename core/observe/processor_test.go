@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestProcessorWaitsOnlyGrow: threads end, and their numbers are given to others; what was waited before still counts.
+// TestProcessorWaitsOnlyGrow: threads end, and their numbers are reused, but their waits still count.
 func TestProcessorWaitsOnlyGrow(t *testing.T) {
 	w := &processorWaits{tasks: t.TempDir()}
 	waits := func(thread, schedstat string) {

@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Counted counts how often an engine's locks are walked over.
+// Counted counts the walks over an engine's locks.
 type Counted struct {
 	Engine
 	Walks atomic.Int64
@@ -27,7 +27,7 @@ func (c *Counted) Stats() engine.Stats {
 	return c.Engine.Stats()
 }
 
-// slowEngine takes a second to tell, and counts the requests that it has seen.
+// slowEngine takes a second to answer, and counts the requests that it has seen.
 type slowEngine struct{ walks, whys, seen atomic.Int64 }
 
 func (s *slowEngine) Stats() engine.Stats {
@@ -43,8 +43,8 @@ func (s *slowEngine) Explain() (engine.Explanation, error) {
 	return engine.Explanation{}, engine.ErrClosed
 }
 
-// TestReadersShareALook: however many readers there are, an engine is looked at once for all who come meanwhile, and what
-// each gets is no older than its call.
+// TestReadersShareALook shows that one look at the engine serves all readers that arrive during the previous one, and
+// that each result is no older than its call.
 func TestReadersShareALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &slowEngine{}
@@ -62,10 +62,10 @@ func TestReadersShareALook(t *testing.T) {
 		for range readers {
 			wait.Go(read)
 		}
-		synctest.Wait() // one look is under way, or waits for its time
+		synctest.Wait() // one look is in progress, or waits for its time
 		time.Sleep(500 * time.Millisecond)
 		for range readers {
-			wait.Go(read) // while it is
+			wait.Go(read) // in the meantime
 		}
 		wait.Wait()
 		if n := e.walks.Load(); n != 2 {
@@ -86,8 +86,8 @@ func TestReadersShareALook(t *testing.T) {
 	})
 }
 
-// TestLatestCostsNothing: readers of the latest look take no lock of a real engine; neither does a page of metrics. Looks
-// come by the clock.
+// TestLatestCostsNothing shows that readers of the latest look take no lock of a real engine, nor does a page of
+// metrics. Looks follow the clock.
 func TestLatestCostsNothing(t *testing.T) {
 	e, err := engine.New(engine.Options{})
 	if err != nil {
@@ -118,7 +118,7 @@ func TestLatestCostsNothing(t *testing.T) {
 	}
 }
 
-// TestTicks: four looks a second, and none after Close.
+// TestTicks shows that there are four looks a second, and none after Close.
 func TestTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Counted{Engine: fixedStats{Models: []engine.ModelStats{{Name: "m", Version: "1", Queued: 5}}}}
@@ -137,14 +137,14 @@ func TestTicks(t *testing.T) {
 	})
 }
 
-// changing tells of what it is given.
+// changing returns the statistics that it is given.
 type changing struct{ stats engine.Stats }
 
 func (c *changing) Stats() engine.Stats { return c.stats }
 
 func (c *changing) Explain() (engine.Explanation, error) { return engine.Explanation{}, nil }
 
-// TestSeriesOfForgottenModelsEnd: those of models that the scheduler has forgotten.
+// TestSeriesOfForgottenModelsEnd shows that models that the scheduler has forgotten have no series.
 func TestSeriesOfForgottenModelsEnd(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := &changing{}
@@ -168,7 +168,7 @@ func TestSeriesOfForgottenModelsEnd(t *testing.T) {
 	}
 }
 
-// TestBusyIsOfASecond: looks between do not change it, and a GPU that has just come has none.
+// TestBusyIsOfASecond shows that looks in between do not change the share, and that a new GPU has none.
 func TestBusyIsOfASecond(t *testing.T) {
 	e := &changing{}
 	s := newScheduler(e)

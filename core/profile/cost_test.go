@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// FuzzReadCSVCost: no table of profiles takes more memory than its bytes allow.
+// FuzzReadCSVCost shows that no table of profiles takes more memory than its bytes allow.
 func FuzzReadCSVCost(f *testing.F) {
 	const head, fixed = "model,alpha_ms,beta_ms,slo_ms\n", 256 << 10
 	f.Add(head + "a,1,2,20\n")

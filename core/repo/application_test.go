@@ -76,7 +76,7 @@ ensemble_scheduling {
 }
 `
 
-// emulatedModel is the config.pbtxt of a model that no file is needed for.
+// emulatedModel returns the config.pbtxt of a model that needs no file.
 func emulatedModel(in, inDims, inType, out, outDims string) string {
 	return `platform: "emulated" max_batch_size: 8
 input { name: "` + in + `" data_type: ` + inType + ` dims: [ ` + inDims + ` ] }
@@ -86,7 +86,7 @@ parameters { key: "beta_ms" value { string_value: "4" } }
 `
 }
 
-// writeFiles makes a repository of files by their paths.
+// writeFiles writes a repository of files by their paths.
 func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -127,8 +127,8 @@ func TestTritonsPublishedEnsembleIsAnApplication(t *testing.T) {
 	}
 }
 
-// TestEnsemblesAreWrittenInManyWays: as Triton's tutorials do, with a comma between fields of one name, names with dots, slashes and colons, and all
-// dimensions left to the models.
+// TestEnsemblesAreWrittenInManyWays: as in Triton's tutorials, with a comma between fields of one name, names with
+// dots, slashes and colons, and all dimensions left to the models.
 func TestEnsemblesAreWrittenInManyWays(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
 		"read_text/config.pbtxt": `name: "read_text" platform: "ensemble" max_batch_size: 256
@@ -216,13 +216,14 @@ func TestApplicationsAreRead(t *testing.T) {
 		t.Errorf("refused: %v, want that small's latency is too short", refused)
 	}
 
-	// A stage may ask a family.
+	// A stage may call a family.
 	if s, err := r.signatureOf("ms", ""); err != nil || s.Least != 5*time.Millisecond || len(s.Inputs) != 1 {
 		t.Errorf("family ms: %+v, %v", s, err)
 	}
 }
 
-// TestAStageMayKeepSequences: the application gives what clients would; a number it has none.
+// TestAStageMayKeepSequences shows that the application sets the inputs that clients would set; it has no sequence
+// number to give.
 func TestAStageMayKeepSequences(t *testing.T) {
 	const sequence = `sequence_batching { state [ { input_name: "old" output_name: "new" data_type: TYPE_FP32 dims: [ 2 ] } ] `
 	r, err := OpenAll([]string{writeFiles(t, map[string]string{
@@ -273,7 +274,7 @@ func TestApplicationsAreChecked(t *testing.T) {
 	}
 }
 
-// TestTrafficFitsTheModels: the application of this tree, over its models.
+// TestTrafficFitsTheModels checks the application of this tree against its models.
 func TestTrafficFitsTheModels(t *testing.T) {
 	r, err := Open("../../models")
 	if err != nil {

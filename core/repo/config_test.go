@@ -62,7 +62,7 @@ func TestParseConfigReadsWhatTritonWrites(t *testing.T) {
 	}
 }
 
-// tail makes a valid rest for a one-line beginning.
+// tail completes a one-line beginning to a valid configuration.
 const tail = "\ninput { name: \"x\" data_type: TYPE_FP32 dims: 4 }\noutput { name: \"y\" data_type: TYPE_FP32 dims: 4 }\n"
 
 func TestParseConfigNamesPlaceFieldValueAndWhatIsAllowed(t *testing.T) {

@@ -7,14 +7,14 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// What a file of the repository may take beside memcost.PerByte for each of its bytes: errors with the lines that
-// they show, and buffers.
+// The memory that a file of the repository may take besides memcost.PerByte for each of its bytes: errors with the
+// lines that they show, and buffers.
 const (
 	costFixed   = 128 << 10
 	configFixed = 2 << 20 // fieldsMax empty messages
 )
 
-// FuzzParseConfigCost: no config.pbtxt takes more memory than its bytes allow.
+// FuzzParseConfigCost shows that no config.pbtxt takes more memory than its bytes allow.
 func FuzzParseConfigCost(f *testing.F) {
 	f.Add([]byte(full))
 	for _, part := range []string{"input{}", "output<>", "input{dims:1}", "instance_group{}", "parameters{}", "a{", "[", "name:'a'", "input[", "dims:[1,", "dynamic_batching{preferred_batch_size:1}"} {
@@ -26,7 +26,7 @@ func FuzzParseConfigCost(f *testing.F) {
 	})
 }
 
-// FuzzParseProfilesCost: no profile.json takes more memory than its bytes allow.
+// FuzzParseProfilesCost shows that no profile.json takes more memory than its bytes allow.
 func FuzzParseProfilesCost(f *testing.F) {
 	f.Add([]byte(`{"format":1,"profiles":[{"host":"h","table_ns":[4,5],"r2":1}]}`))
 	f.Add([]byte(`{"format":1,"profiles":[` + strings.Repeat("{},", 1<<12) + `{}]}`))

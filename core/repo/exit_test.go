@@ -13,7 +13,7 @@ func param(key, value string) string {
 	return "parameters { key: \"" + key + "\" value { string_value: \"" + value + "\" } }\n"
 }
 
-// exitRepository has a model in two versions, of which a learner wrote the second, and its exit.
+// exitRepository returns a repository with a model in two versions, the second written by a learner, and its exit.
 func exitRepository(t *testing.T, exit string) string {
 	return write(t, map[string]string{
 		"m/config.pbtxt":      good + param("family", "f") + param("accuracy", "0.9"),
@@ -27,8 +27,8 @@ func exitRepository(t *testing.T, exit string) string {
 const goodExit = good + `parameters { key: "family" value { string_value: "f" } } parameters { key: "accuracy" value { string_value: "0.8" } }
 parameters { key: "exit_of" value { string_value: "m" } } parameters { key: "exit_stage" value { string_value: "2" } }`
 
-// TestAnExitRunsItsModelsFile: its versions are the model's, its file is the model's, its profile its own, and of a version
-// that was learnt the accuracy is what it was judged to be.
+// TestAnExitRunsItsModelsFile shows that an exit has its model's versions and file, but its own profile, and that the
+// accuracy of a learned version is the judged one.
 func TestAnExitRunsItsModelsFile(t *testing.T) {
 	dir := exitRepository(t, goodExit)
 	r, err := Open(dir)
@@ -61,7 +61,7 @@ func TestAnExitRunsItsModelsFile(t *testing.T) {
 		t.Errorf("exits of m: %v, %v", of, err)
 	}
 
-	// A new file of the model is another exit.
+	// A new file of the model is a new exit.
 	before, err := Scan([]string{dir})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAnExitRunsItsModelsFile(t *testing.T) {
 	}
 }
 
-// TestAnExitThatWasNotJudgedDoesNotServe: after its model has learnt nobody knows how good it is.
+// TestAnExitThatWasNotJudgedDoesNotServe: after its model has learned, the exit's accuracy is not known.
 func TestAnExitThatWasNotJudgedDoesNotServe(t *testing.T) {
 	dir := exitRepository(t, goodExit)
 	if err := os.WriteFile(filepath.Join(dir, "m", "2", "learned.json"), []byte(`{"from": 1}`), 0o644); err != nil {

@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// messages are the fields of Triton's model configuration, message by message; fieldRows says what becomes of each.
+// messages are the fields of Triton's model configuration, message by message; fieldRows says how each is treated.
 var messages = map[string]string{
 	"": `backend batch_input batch_output cc_model_filenames default_model_filename dynamic_batching ensemble_scheduling input
 instance_group max_batch_size metric_tags model_metrics model_operations model_repository_agents model_transaction_policy
@@ -44,10 +44,10 @@ model_warmup name optimization output parameters platform response_cache runtime
 	"model_repository_agents.agents.parameters": "key value",
 }
 
-// fieldRow is one way to write a field, and what becomes of it: one of the last three.
+// fieldRow is one way to write a field, and its treatment: one of the last three fields.
 type fieldRow struct {
 	field    string // with the messages around it, separated by dots
-	text     string // replaces head or joins it
+	text     string // replaces head, or is added to it
 	honoured func(*Config) bool
 	warned   string // why it is not honoured
 	refused  string
@@ -55,7 +55,7 @@ type fieldRow struct {
 
 const fieldHead = "platform: \"onnxruntime_onnx\" max_batch_size: 8"
 
-// TestEveryFieldIsHonouredRefusedOrWarnedOf: nothing of Triton's configuration is accepted in silence.
+// TestEveryFieldIsHonouredRefusedOrWarnedOf shows that no part of Triton's configuration is accepted silently.
 func TestEveryFieldIsHonouredRefusedOrWarnedOf(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range slices.Concat(fieldRows, sequenceRows) {
@@ -87,7 +87,7 @@ func TestEveryFieldIsHonouredRefusedOrWarnedOf(t *testing.T) {
 	}
 }
 
-// TestMessagesHaveTheirFields: the parser knows the fields that the table above lists, no more and no fewer.
+// TestMessagesHaveTheirFields shows that the parser knows exactly the fields in the table above.
 func TestMessagesHaveTheirFields(t *testing.T) {
 	for _, message := range slices.Sorted(maps.Keys(messages)) {
 		text := "bogus: 1"
@@ -111,7 +111,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// in and out write a tensor's field beside what every tensor has.
+// in and out write a tensor's field beside the fields that every tensor has.
 func in(field string) string {
 	return `input { name: "z" data_type: TYPE_FP32 dims: 6 ` + field + " }"
 }
@@ -150,7 +150,7 @@ func initial(field string) string {
 	return state(`initial_state { name: "i" data_type: TYPE_INT32 dims: 2 ` + field + ` }`)
 }
 
-// isControl tells whether the configuration has one control of these values.
+// isControl reports whether the configuration has one control of these values.
 func isControl(kind model.ControlKind, of model.Datatype, no, yes []byte) func(*Config) bool {
 	return func(c *Config) bool {
 		k, t := c.Sequence.Controls[0], c.Inputs[len(c.Inputs)-1]
@@ -232,7 +232,7 @@ var fieldRows = []fieldRow{
 	{field: "input.data_type", text: in(""), honoured: func(c *Config) bool { return c.Inputs[0].Datatype == "FP32" }},
 	{field: "input.dims", text: in(""), honoured: func(c *Config) bool { return slices.Equal(c.Inputs[0].Shape, []int64{6}) }},
 	{field: "input.dims", text: strings.Replace(in(""), "dims: 6", "dims: [ -1, 6 ]", 1), honoured: func(c *Config) bool { return slices.Equal(c.Inputs[0].Shape, []int64{model.OpenDim, 6}) }},
-	{field: "input.format", text: in("format: FORMAT_NHWC"), honoured: func(c *Config) bool { return strings.Contains(c.text, "FORMAT_NHWC") }}, // it is told to clients
+	{field: "input.format", text: in("format: FORMAT_NHWC"), honoured: func(c *Config) bool { return strings.Contains(c.text, "FORMAT_NHWC") }}, // clients see it
 	{field: "input.reshape.shape", text: in("reshape { shape: [2, 3] }"), honoured: func(c *Config) bool { return slices.Equal(c.Inputs[0].Reshape, []int64{2, 3}) }},
 	{field: "input.allow_ragged_batch", text: in("allow_ragged_batch: true"), refused: "ragged batches are not supported"},
 	{field: "input.is_non_linear_format_io", text: in("is_non_linear_format_io: true"), refused: "only linear formats"},
@@ -259,11 +259,11 @@ var fieldRows = []fieldRow{
 	{field: "dynamic_batching.default_priority_level", text: batching("priority_levels: 3 default_priority_level: 2"), honoured: func(c *Config) bool { return c.Batching.Priority() == 254 }},
 	{field: "dynamic_batching.default_priority_level", text: batching("default_priority_level: 3"), refused: "want priority_levels as well"},
 	{field: "dynamic_batching.priority_queue_policy", text: batching("priority_queue_policy { key: 1 value { max_queue_size: 2 } }"), warned: "default_queue_policy holds"},
-	{field: "dynamic_batching.default_queue_policy.timeout_action", text: policy("timeout_action: REJECT"), honoured: func(c *Config) bool { return c.Batching.Timeout == 0 }}, // what is always done
+	{field: "dynamic_batching.default_queue_policy.timeout_action", text: policy("timeout_action: REJECT"), honoured: func(c *Config) bool { return c.Batching.Timeout == 0 }}, // the only behaviour
 	{field: "dynamic_batching.default_queue_policy.timeout_action", text: policy("timeout_action: DELAY"), warned: "a request that can no longer meet"},
 	{field: "dynamic_batching.default_queue_policy.default_timeout_microseconds", text: policy("default_timeout_microseconds: 7000"),
 		honoured: func(c *Config) bool { return c.SLO == 7*time.Millisecond && c.SLOBinds }},
-	{field: "dynamic_batching.default_queue_policy.allow_timeout_override", text: policy("allow_timeout_override: true"), honoured: func(c *Config) bool { return !c.SLOBinds }}, // what is always done
+	{field: "dynamic_batching.default_queue_policy.allow_timeout_override", text: policy("allow_timeout_override: true"), honoured: func(c *Config) bool { return !c.SLOBinds }}, // the only behaviour
 	{field: "dynamic_batching.default_queue_policy.allow_timeout_override", text: policy("allow_timeout_override: false"), warned: "a request's own timeout holds"},
 	{field: "dynamic_batching.default_queue_policy.max_queue_size", text: policy("max_queue_size: 5"), honoured: func(c *Config) bool { return c.Batching.QueueMax == 5 }},
 

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestQueuePolicyBecomesDeadlines: what Triton's queue policy says of time and places holds as SLO and queue limit.
+// TestQueuePolicyBecomesDeadlines shows that the times and limits of Triton's queue policy become the SLO and the
+// queue limit.
 func TestQueuePolicyBecomesDeadlines(t *testing.T) {
 	const policy = `platform: "onnxruntime_onnx" max_batch_size: 8 dynamic_batching { priority_levels: 4 default_priority_level: 3
 default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 30000 allow_timeout_override: true max_queue_size: 16 } }`
@@ -40,7 +41,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestGraphsCompleteConfigurations: what config.pbtxt leaves out is in the file, unless the repository is strict.
+// TestGraphsCompleteConfigurations shows that the file provides what config.pbtxt omits, unless the repository is
+// strict.
 func TestGraphsCompleteConfigurations(t *testing.T) {
 	graphs := map[string]Graph{
 		"batched": {Inputs: []GraphTensor{{"x", "FP32", []int64{-1, 4}}}, Outputs: []GraphTensor{{"y", "INT64", []int64{-1, 2, 2}}}},
@@ -90,7 +92,7 @@ func TestGraphsCompleteConfigurations(t *testing.T) {
 	}
 }
 
-// TestSeveralRepositories are one, but for a model that two of them have.
+// TestSeveralRepositories shows that several repositories are served as one, except a model that two of them have.
 func TestSeveralRepositories(t *testing.T) {
 	const config = "platform: \"onnxruntime_onnx\"" + tail
 	a := write(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "x", "both/config.pbtxt": config, "both/1/model.onnx": "x"})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// write lays out files under a fresh directory.
+// write writes files to a new directory.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -204,8 +204,8 @@ func FuzzParseProfiles(f *testing.F) {
 	})
 }
 
-// TestLinksAreFollowed: directories and files of a repository may be links, as SECURITY.md says: whoever writes the
-// repository chooses what is read.
+// TestLinksAreFollowed shows that directories and files of a repository may be links, as SECURITY.md says: the writer
+// of the repository decides what is read.
 func TestLinksAreFollowed(t *testing.T) {
 	elsewhere := write(t, map[string]string{"m/config.pbtxt": good, "m/1/model.onnx": "x", "file": "y"})
 	dir := write(t, map[string]string{"b/config.pbtxt": good, "b/1/notes": ""})

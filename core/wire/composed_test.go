@@ -9,7 +9,8 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// TestComposed: a table is read as it was written, and what is not one, or one of another model, is refused.
+// TestComposed shows that a table is read as it was written, and that an invalid table, or one of another model, is
+// refused.
 func TestComposed(t *testing.T) {
 	want := Composed{Hold: 5, Lease: 1600, Parts: []model.Descriptor{{Key: 0, Offset: 44, Length: 9}, model.Descriptor{Key: 7, Offset: 1, Length: 2}.In(model.NodesMax)}}
 	b := want.Append(nil)
@@ -29,14 +30,14 @@ func TestComposed(t *testing.T) {
 	if err := got.DecodeComposed(b, 3); !errors.Is(err, ErrMalformed) {
 		t.Errorf("two parts for three inputs: %v, want ErrMalformed", err)
 	}
-	// A lease that is longer than can be told is the longest.
+	// A lease beyond the limit becomes the longest lease.
 	long := Composed{Lease: 1 << 31}
 	if err := got.DecodeComposed(long.Append(nil), 0); err != nil || got.Lease != 16*(1<<16-1) {
 		t.Errorf("lease %d, %v", got.Lease, err)
 	}
 }
 
-// TestRelease: likewise.
+// TestRelease is the same for releases.
 func TestRelease(t *testing.T) {
 	want := Release{Key: 1 << 60, Offset: 77}
 	if got, err := DecodeRelease(want.Append(nil)); err != nil || got != want {
@@ -49,7 +50,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestHeldResult: places first, then what is not held.
+// TestHeldResult shows that places come first, then the outputs that are not held.
 func TestHeldResult(t *testing.T) {
 	places := []model.Descriptor{model.Descriptor{Key: 9, Length: 4}.In(3), {Length: 2}}
 	body := append(AppendDescriptors(nil, places), 1, 2)

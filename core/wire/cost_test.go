@@ -8,17 +8,17 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// costFixed is what a stream may take beside memcost.PerByte for each of its bytes: the Reader's buffer as it grows for
-// the first frames, and errors.
+// costFixed is the memory that a stream may take besides memcost.PerByte for each of its bytes: the Reader's buffer
+// as it grows for the first frames, and errors.
 const costFixed = 256 << 10
 
-// FuzzFramesCost: no stream takes more memory than its bytes allow, whatever its headers promise.
+// FuzzFramesCost shows that no stream takes more memory than its bytes allow, whatever its headers promise.
 func FuzzFramesCost(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add(s.bytes)
 	}
 
-	// Headers that promise the most, with little or nothing behind them.
+	// Headers that promise the most, followed by little or nothing.
 	for t := TypeFrontendHello; t <= TypeUnserved; t++ {
 		for _, body := range []int{0, 1, 64, 4096} {
 			b := make([]byte, HeaderBytes+body)
@@ -50,7 +50,7 @@ func FuzzFramesCost(f *testing.F) {
 	})
 }
 
-// decode decodes a frame into fresh memory, whatever it carries.
+// decode decodes a frame into new memory.
 func decode(f Frame) {
 	switch f.Type {
 	case TypeFrontendHello:
@@ -110,7 +110,7 @@ func decode(f Frame) {
 	}
 }
 
-// TestDecodeKnowsEveryType: a type that is added to the protocol must be added to the fuzz target, too.
+// TestDecodeKnowsEveryType: a type that is added to the protocol must also be added to the fuzz target.
 func TestDecodeKnowsEveryType(t *testing.T) {
 	if TypePlanRecord+1 != typeEnd {
 		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypePlanRecord)

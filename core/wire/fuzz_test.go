@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzFrames feeds random streams to the reader and every decoder: whatever decodes must encode to
-// the same bytes again.
+// FuzzFrames feeds random streams to the reader and every decoder. A frame that decodes must encode to the same bytes
+// again.
 func FuzzFrames(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add(s.bytes)
@@ -100,7 +100,7 @@ func recode(f Frame) ([]byte, error) {
 	}
 }
 
-// recodeControl is recode for what controls models.
+// recodeControl is recode for messages that control models.
 func recodeControl(f Frame) ([]byte, error) {
 	switch f.Type {
 	case TypeModelCommand:

@@ -88,9 +88,8 @@ func TestReaderSplitsAndEnds(t *testing.T) {
 	}
 }
 
-// TestLargeLengthDoesNotAllocate sends a header that promises 16 MiB and then nothing.
-// TestReaderGoesOnAfterALargeFrame: the memory of a hello with thousands of models is given back, and
-// the next frame is read into what came instead.
+// TestReaderGoesOnAfterALargeFrame shows that the memory of a hello with thousands of models is freed, and that the
+// next frame is read into new memory.
 func TestReaderGoesOnAfterALargeFrame(t *testing.T) {
 	hello := BackendHello{Version: Version, Name: "b", GPUs: []string{"g"}}
 	for i := range ModelsMax {
@@ -126,6 +125,7 @@ func TestReaderGoesOnAfterALargeFrame(t *testing.T) {
 	}
 }
 
+// TestLargeLengthDoesNotAllocate sends a header that promises 16 MiB and then nothing.
 func TestLargeLengthDoesNotAllocate(t *testing.T) {
 	b := AppendSubmits(nil, []Submit{{ID: 1}})
 	b[3], b[6], b[7] = 1, 1, 0 // 16 MiB and some

@@ -22,7 +22,7 @@ func samples(t testing.TB) []sample {
 	return append(append(typeSamples(t), nodeSamples(t)...), sequenceSamples(t)...)
 }
 
-// sequenceSamples are those of models that keep sequences.
+// sequenceSamples returns the samples of models that keep sequences.
 func sequenceSamples(t testing.TB) []sample {
 	one := func(name string, of model.Datatype) model.Tensor {
 		return model.Tensor{Name: name, Datatype: of, Shape: []int64{1}}
@@ -51,7 +51,7 @@ func sequenceSamples(t testing.TB) []sample {
 	return []sample{{"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}, {"models_with_exits", exitBytes, exits, decode}}
 }
 
-// nodeSamples are those of backends as nodes.
+// nodeSamples returns the samples of backends as nodes.
 func nodeSamples(t testing.TB) []sample {
 	nodes := []Peer{{Frontend: 3, DataAddr: "a:1"}, {Node: model.Composed, DataAddr: "b:1"}, {Node: 1}}
 	peers, err := AppendPeers(nil, nodes)
@@ -141,7 +141,7 @@ func typeSamples(t testing.TB) []sample {
 	}...)
 }
 
-// spareSamples are those of spare work, and of plans.
+// spareSamples returns the samples of spare work and of plans.
 func spareSamples(must func([]byte, error) []byte) []sample {
 	offers := []SpareOffer{{Work: 3, Name: "learn vehicle-s", Step: 2e6, Weight: 0.5}, {Work: 4}}
 	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
@@ -170,7 +170,7 @@ func frameOf(t testing.TB, b []byte) Frame {
 	return f
 }
 
-// normal makes empty inner slices nil: decoders may keep memory that is to be used again.
+// normal makes empty inner slices nil, because decoders may keep memory for reuse.
 func normal(v any) any {
 	switch v := v.(type) {
 	case []Execute:

@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/core/model"
 )
 
-// TestEarlierVersionIsRead: a peer of the version before sends the same messages under its own number.
+// TestEarlierVersionIsRead shows that a peer of the previous version sends the same messages under its own number.
 func TestEarlierVersionIsRead(t *testing.T) {
 	hello, err := AppendFrontendHello(nil, &FrontendHello{Version: Version, Name: "f"})
 	if err != nil {
@@ -39,9 +39,9 @@ func TestEarlierVersionIsRead(t *testing.T) {
 	}
 }
 
-// TestGoldenOfVersionsBefore: what a peer of the version before sends still means the same, so that a
-// cluster can be upgraded part by part. The bytes are those that it pinned; a field that a message has got since
-// must be read according to the frame's version.
+// TestGoldenOfVersionsBefore shows that messages of a peer of the previous version still mean the same, so that a
+// cluster can be upgraded part by part. The bytes are those that the previous version pinned. A field that was added
+// to a message since must be read according to the frame's version.
 func TestGoldenOfVersionsBefore(t *testing.T) {
 	for version := VersionMin; version < Version; version++ {
 		text, err := os.ReadFile(fmt.Sprintf("testdata/golden-%d.txt", version))
@@ -70,7 +70,7 @@ func decodeGolden(t *testing.T, text string, version uint16) {
 			continue
 		}
 		want := s.want
-		switch h := want.(type) { // hellos say their version
+		switch h := want.(type) { // hellos contain their version
 		case FrontendHello:
 			h.Version = version
 			want = h
@@ -87,8 +87,8 @@ func decodeGolden(t *testing.T, text string, version uint16) {
 	}
 }
 
-// TestEarlierVersionIsWritten: a peer of the version before gets the messages that it knows, without the fields that came
-// later, whatever stands between them.
+// TestEarlierVersionIsWritten shows that a peer of the previous version gets the messages that it knows, without
+// later fields, whatever is between them.
 func TestEarlierVersionIsWritten(t *testing.T) {
 	infos := []model.Info{{ID: 3, Name: "strict", SLOBinds: true, Priority: 200, QueueMax: 7, Reason: "x", Family: "f", Accuracy: 0.5},
 		{ID: 4, Name: "f", Variants: []uint32{3}}}

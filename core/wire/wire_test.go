@@ -31,7 +31,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestGolden pins the bytes: a change here is a new protocol version. WIRE_REWRITE=1 rewrites.
+// TestGolden pins the bytes: a change here is a new protocol version. WIRE_REWRITE=1 rewrites them.
 func TestGolden(t *testing.T) {
 	const path = "testdata/golden.txt"
 	var b strings.Builder
@@ -118,7 +118,7 @@ func TestResultHeader(t *testing.T) {
 	}
 }
 
-// TestNoAllocation holds the request path to zero allocations after warm-up.
+// TestNoAllocation shows that the request path allocates nothing after warm-up.
 func TestNoAllocation(t *testing.T) {
 	submits := make([]Submit, 64)
 	executes := []Execute{{Items: make([]Item, 32)}, {Items: make([]Item, 8)}}
@@ -183,7 +183,7 @@ func BenchmarkSubmit64(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/msg")
 }
 
-// TestSpareOffersAreChecked: a weight that is no number, or a step that is none, ends the session that sent it.
+// TestSpareOffersAreChecked shows that an invalid weight or step ends the session that sent it.
 func TestSpareOffersAreChecked(t *testing.T) {
 	for _, o := range []SpareOffer{{Step: -1, Weight: 1}, {Step: 1}, {Step: 1, Weight: -1}, {Step: 1, Weight: math.NaN()}, {Step: 1, Weight: math.Inf(1)}} {
 		b, err := AppendSpareOffers(nil, []SpareOffer{o})
@@ -196,7 +196,7 @@ func TestSpareOffersAreChecked(t *testing.T) {
 	}
 }
 
-// TestAccuraciesAreChecked: an accuracy that is no share ends the session that sent it.
+// TestAccuraciesAreChecked shows that an accuracy outside 0 to 1 ends the session that sent it.
 func TestAccuraciesAreChecked(t *testing.T) {
 	for _, accuracy := range []float64{-0.1, 1.01, math.NaN(), math.Inf(1)} {
 		b, err := AppendBackendHello(nil, &BackendHello{Version: Version, Name: "b", Models: []BackendModel{{Info: model.Info{ID: 1, Name: "v-s", Family: "v", Accuracy: accuracy}, Profile: []time.Duration{1e6}}}})

@@ -209,7 +209,7 @@ func TestHooksSeeLayersAndStopEarly(t *testing.T) {
 	}
 }
 
-// A hook runs another model at a layer boundary: both results are right.
+// TestPreemptionAtALayerBoundary: a hook runs another model at a layer boundary, and both results are right.
 func TestPreemptionAtALayerBoundary(t *testing.T) {
 	r := open(t, 1<<20, false)
 	defer r.close()
@@ -244,8 +244,8 @@ func TestPreemptionAtALayerBoundary(t *testing.T) {
 	r.compare(1, 3, 100, 7)
 }
 
-// Ten models of which two fit continue to answer, with evictions and loads counted; graphs follow addresses that move
-// (E2).
+// TestMoreModelsThanFit: ten models of which two fit continue to answer, with evictions and loads counted. Graphs
+// follow addresses that move (E2).
 func TestMoreModelsThanFit(t *testing.T) {
 	r := open(t, 40<<10, true)
 	defer r.close()
@@ -268,8 +268,8 @@ func TestMoreModelsThanFit(t *testing.T) {
 	}
 }
 
-// A model larger than the device memory cannot be enqueued at once, and the error says so; Run loads it layer by
-// layer.
+// TestAModelLargerThanTheDeviceRunsLayerByLayer: a model larger than the device memory cannot be enqueued at once,
+// and the error says so. Run loads it layer by layer.
 func TestAModelLargerThanTheDeviceRunsLayerByLayer(t *testing.T) {
 	r := open(t, 16<<10, false)
 	defer r.close()
@@ -320,7 +320,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// In half precision an early output is complete, as float32, when its layer is: the cast belongs to the layer.
+// TestEarlyExitInHalfPrecision: in half precision an early output is complete, as float32, when its layer is, because
+// the cast belongs to the layer.
 func TestEarlyExitInHalfPrecision(t *testing.T) {
 	for _, precision := range []layers.Precision{layers.FP16, layers.BF16} {
 		r := open(t, 1<<20, false)
