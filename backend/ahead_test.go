@@ -20,20 +20,20 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// spy notes what an executor is told, and stands in its way.
+// spy records the calls of an executor, and can refuse or delay them.
 type spy struct {
 	*emu.Executor
-	submit func(n int) error // asked before the n-th Submit, from 1 on, unless nil
+	submit func(n int) error // called before the n-th Submit, counted from 1, unless nil
 	wait   func(n int)       // called before the n-th Wait returns, unless nil
 
 	mu        sync.Mutex
-	early     map[int]int // rows by slot; guarded by mu
+	early     map[int]int // early rows by slot; guarded by mu
 	arrivals  int         // calls of Arrived; guarded by mu
 	submitted int         // guarded by mu
 	waited    int         // guarded by mu
 }
 
-// spy puts a spy before GPU 0's executor. Nothing runs yet.
+// spy puts a spy in front of GPU 0's executor. Nothing may be running yet.
 func (r *rig) spy() *spy {
 	s := &spy{Executor: r.emus[0], early: map[int]int{}}
 	g := r.gpus[0]
@@ -92,14 +92,14 @@ func (s *spy) rows() (n int) {
 	return n
 }
 
-// submits returns how many batches have been submitted.
+// submits returns the number of submitted batches.
 func (s *spy) submits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.submitted
 }
 
-// until waits for what must come.
+// until waits for a condition that must come true.
 func until(what func() bool) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
 		if what() {
@@ -109,8 +109,8 @@ func until(what func() bool) bool {
 	return false
 }
 
-// TestTheNextBatchIsSubmittedWhileOneRuns holds each Wait back until the batch after the next has been submitted
-// as well, if it may be: two at a time are the executor's, and all answers are right.
+// TestTheNextBatchIsSubmittedWhileOneRuns holds each Wait back until the batch after the next has been submitted, if
+// that is allowed. The executor has at most two batches at a time, and all answers are correct.
 func TestTheNextBatchIsSubmittedWhileOneRuns(t *testing.T) {
 	const n = 6
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4, pixels: 5_000})
@@ -140,8 +140,8 @@ func TestTheNextBatchIsSubmittedWhileOneRuns(t *testing.T) {
 	}
 }
 
-// TestABatchInDoubtWaitsForTheGPU has a batch that would be too late if the one before took as long as its
-// profile allows: whether it runs is decided when that one has ended.
+// TestABatchInDoubtWaitsForTheGPU has a batch that would be too late if the previous one took as long as its profile
+// allows. Whether it runs is decided when the previous one has ended.
 func TestABatchInDoubtWaitsForTheGPU(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Second, batchMax: 1})
 	s := r.spy()
@@ -156,7 +156,7 @@ func TestABatchInDoubtWaitsForTheGPU(t *testing.T) {
 	r.waitFlying(1)
 	for range 2 {
 		e, more := r.batch(r.ids+1, 1)
-		e.Items[0].Budget = us(1200 * time.Millisecond) // less than two of ℓ(1)
+		e.Items[0].Budget = us(1200 * time.Millisecond) // less than twice ℓ(1)
 		r.Execute([]wire.Execute{e})
 		for id := range more {
 			defer r.checkReason(id, model.DeadlineCannotBeMet)
@@ -231,8 +231,8 @@ func TestALostGPUGivesBackAllThatItHad(t *testing.T) {
 	}
 }
 
-// TestAPinnedExecutorRunsOneBatchAtATime has the next batch wait for its turn, where it is given back when the GPU
-// hangs, and forgotten when the link is lost, as what is due.
+// TestAPinnedExecutorRunsOneBatchAtATime shows that the next batch waits for its turn. It is returned if the GPU
+// hangs, and forgotten if the link is lost, like other due batches.
 func TestAPinnedExecutorRunsOneBatchAtATime(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 20 * time.Millisecond, batchMax: 2, pinned: true})
 	all := map[uint64][]byte{}
@@ -305,8 +305,8 @@ type host struct{ *emu.Executor }
 
 func (host) Capabilities() device.Capabilities { return device.Capabilities{OnHost: true} }
 
-// TestEveryGPUHasAKind: the kind and memory of a GPU are those of its first executor. Emulated GPUs are of one kind, whatever
-// their names, and executors on processors of their host's.
+// TestEveryGPUHasAKind shows that the kind and memory of a GPU are those of its first executor. Emulated GPUs are of
+// one kind, whatever their names, and executors on processors are of their host's kind.
 func TestEveryGPUHasAKind(t *testing.T) {
 	open := func(name string) device.Executor {
 		e, err := emu.Open(emu.Options{Device: name})
@@ -329,7 +329,7 @@ func TestEveryGPUHasAKind(t *testing.T) {
 	}
 }
 
-// TestAModelBesideTheGPUIsSaid wants the log to say which precision was asked for, and why another is served.
+// TestAModelBesideTheGPUIsSaid checks that the log says which precision was requested, and why another one is served.
 func TestAModelBesideTheGPUIsSaid(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
 	m := *r.model
@@ -376,8 +376,8 @@ func TestSlotsThatAreNotPinnedAreSaid(t *testing.T) {
 	}
 }
 
-// TestEachRowGoesToTheGPUAsItLands wants inputs of 32 KiB or more to be forwarded one by one, before their chain
-// has ended, also where a short one stands beside them.
+// TestEachRowGoesToTheGPUAsItLands shows that inputs of 32 KiB or more are forwarded one by one, before their chain
+// has ended, even beside a short one.
 func TestEachRowGoesToTheGPUAsItLands(t *testing.T) {
 	for i, provider := range []string{"local", "tcp", "shm", "local"} {
 		r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 8, pixels: 20_000, plain: i < 3, front: rdma.Config{Providers: []string{provider}}})
@@ -399,8 +399,8 @@ func TestEachRowGoesToTheGPUAsItLands(t *testing.T) {
 	}
 }
 
-// TestRowsGoToTheGPUWhileTheBatchBeforeRuns wants the copies of a batch to begin as its rows arrive, and the
-// right answers although rows move when one fails.
+// TestRowsGoToTheGPUWhileTheBatchBeforeRuns shows that the copies of a batch begin as its rows arrive, and that
+// answers are correct although rows move when one fails.
 func TestRowsGoToTheGPUWhileTheBatchBeforeRuns(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 8, pixels: 20_000})
 	s := r.spy()
@@ -431,7 +431,7 @@ func TestRowsGoToTheGPUWhileTheBatchBeforeRuns(t *testing.T) {
 		}
 		r.checkOutput(id, in)
 	}
-	third, in3 := r.batch(3, 8) // on slots whose early rows were given up
+	third, in3 := r.batch(3, 8) // on slots whose early rows were abandoned
 	r.Execute([]wire.Execute{third})
 	for id, in := range in3 {
 		r.checkOutput(id, in)

@@ -39,7 +39,7 @@ func TestEveryBatchSize(t *testing.T) {
 	}
 }
 
-// TestChainsAreSplit sends more rows than a chain of reads may have.
+// TestChainsAreSplit sends more rows than one chain of reads may have.
 func TestChainsAreSplit(t *testing.T) {
 	n := rdma.ChainMax + 7 // two tensors each
 	r := newRig(t, rigOptions{alpha: time.Microsecond, batchMax: n})
@@ -54,14 +54,14 @@ func TestChainsAreSplit(t *testing.T) {
 	}
 }
 
-// TestRowsFailAlone is invariant B2, for each way of not being fetchable.
+// TestRowsFailAlone is invariant B2, for each way in which a row cannot be fetched.
 func TestRowsFailAlone(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 10 * time.Microsecond, batchMax: 8})
 	r.Peers([]wire.Peer{{Frontend: 3, DataAddr: "nowhere"}})
 	e, inputs := r.batch(1, 8)
-	e.Items[0].Input.Key++             // was never offered
+	e.Items[0].Input.Key++             // never offered
 	e.Items[2].Input.Length--          // not this model's input
-	e.Items[3].Frontend = 2            // never named
+	e.Items[3].Frontend = 2            // never announced
 	e.Items[5].Input.Offset += 1 << 25 // beyond the buffer
 	e.Items[7].Frontend = 3            // cannot be reached
 	r.Execute([]wire.Execute{e})
@@ -93,7 +93,8 @@ func TestNoRowCanBeFetched(t *testing.T) {
 	}
 }
 
-// TestExecutorFails wants a batch that failed as a whole to be left to the scheduler, which gives it to another GPU.
+// TestExecutorFails shows that a batch that failed as a whole is left to the scheduler, which gives it to another
+// GPU.
 func TestExecutorFails(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
 	r.emus[0].Inject(emu.Failing)
@@ -108,8 +109,8 @@ func TestExecutorFails(t *testing.T) {
 	}
 }
 
-// TestABackendWhoseBatchesAllFailSaysSo wants it unready, its GPU down in the metrics, and few lines in the log, until a
-// batch succeeds.
+// TestABackendWhoseBatchesAllFailSaysSo: such a backend is not ready, its GPU is down in the metrics, and the log has
+// few lines about it, until a batch succeeds.
 func TestABackendWhoseBatchesAllFailSaysSo(t *testing.T) {
 	var lines logtest.Buffer
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1, log: slog.New(slog.NewTextHandler(&lines, nil))})
@@ -139,7 +140,7 @@ func TestABackendWhoseBatchesAllFailSaysSo(t *testing.T) {
 	}
 }
 
-// TestStartsOnceFetched wants a batch to begin before Start if its inputs are there and the GPU is free.
+// TestStartsOnceFetched shows that a batch begins before Start if its inputs are there and the GPU is free.
 func TestStartsOnceFetched(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
 	e, inputs := r.batch(1, 2)
@@ -155,7 +156,7 @@ func TestStartsOnceFetched(t *testing.T) {
 
 func TestLateBatches(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 200 * time.Millisecond, batchMax: 4})
-	e, _ := r.batch(1, 2) // ℓ(2) = 400 ms: nobody can be served
+	e, _ := r.batch(1, 2) // ℓ(2) = 400 ms: neither can be served
 	e.Latest, e.Items[0].Budget, e.Items[1].Budget = -int64(5*time.Millisecond), us(300*time.Millisecond), 0
 	began := time.Now()
 	r.Execute([]wire.Execute{e})
@@ -165,7 +166,7 @@ func TestLateBatches(t *testing.T) {
 	if _, at := r.sched.wait(1); at.Sub(began) > 5*time.Second {
 		t.Errorf("a batch that nobody can use was done after %v", at.Sub(began))
 	}
-	e, inputs := r.batch(2, 2) // late for one, not for the other
+	e, inputs := r.batch(2, 2) // late for one request, not for the other
 	e.Latest, e.Items[0].Budget = -int64(5*time.Millisecond), us(300*time.Millisecond)
 	r.Execute([]wire.Execute{e})
 	for id, in := range inputs {
@@ -192,7 +193,7 @@ func TestBadExecutes(t *testing.T) {
 }
 
 func TestTooManyBatches(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 100 * time.Millisecond, batchMax: 1}) // none ends before all have come
+	r := newRig(t, rigOptions{alpha: 100 * time.Millisecond, batchMax: 1}) // none ends before all have arrived
 	const n = ordersMax + 3
 	served, failed := 0, 0
 	var all []wire.Execute
@@ -218,7 +219,7 @@ func TestTooManyBatches(t *testing.T) {
 	}
 }
 
-// TestFetchOverlapsExecution wants the next batch's inputs to be there before its turn.
+// TestFetchOverlapsExecution shows that the next batch's inputs are there before its turn.
 func TestFetchOverlapsExecution(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Second, batchMax: 1})
 	a, _ := r.batch(1, 1)
@@ -235,7 +236,7 @@ func TestLinkLost(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 1})
 	lost := make(chan struct{})
 	r.spy().wait = func(n int) {
-		if n == 1 { // the first runs until then
+		if n == 1 { // the first batch runs until then
 			<-lost
 		}
 	}
@@ -249,7 +250,7 @@ func TestLinkLost(t *testing.T) {
 	id := running.Items[0].ID
 	r.checkOutput(id, in[id])
 	id = ahead.Items[0].ID
-	r.checkOutput(id, behind[id]) // the GPU had it
+	r.checkOutput(id, behind[id]) // the GPU already had it
 	r.Link(true, nil)
 	r.meetFrontend(wire.Peer{Frontend: 9, DataAddr: r.front.node.Addr()}) // numbers change with the session
 	again, in := r.batch(3, 1)
@@ -367,7 +368,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestAModelThatIsTooSlowIsLeftOut: the scheduler would refuse the backend with all its models.
+// TestAModelThatIsTooSlowIsLeftOut: with it, the scheduler would refuse the backend and all its models.
 func TestAModelThatIsTooSlowIsLeftOut(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 2 * time.Millisecond, batchMax: 1})
 	slow, source := *r.model, *r.model.Source
@@ -392,7 +393,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	link := &counter{more: make(chan struct{}, 1)}
 	r := newRig(t, rigOptions{alpha: time.Microsecond, batchMax: 16, link: link})
 	e, _ := r.batch(1, 16)
-	quiet, err := rdma.Open(rdma.Config{}) // a frontend that throws answers away: collecting allocates
+	quiet, err := rdma.Open(rdma.Config{}) // a frontend that discards answers, because collecting allocates
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +408,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		o := b.Offer()
 		e.Items[i].Input = model.Descriptor{Key: o.Key, Offset: uint32(o.Offset), Length: o.Length}
 	}
-	batches := []wire.Execute{e, e, e} // two at the GPU, one behind them
+	batches := []wire.Execute{e, e, e} // two at the GPU, one after them
 	run := func() {
 		r.Execute(batches)
 		for range batches {

@@ -8,7 +8,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// BenchmarkBatch is what the backend adds to a batch: from Execute to Done, without the GPU's time.
+// BenchmarkBatch measures the time that the backend adds to a batch: from Execute to Done, without the GPU's time.
 func BenchmarkBatch(b *testing.B) {
 	for _, provider := range []string{"local", "shm", "tcp"} {
 		for _, rows := range []int{1, 16} {

@@ -12,7 +12,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// TestCommandBeforeAttachIsAnswered: the session is open, and a command may come, before the caller of DialBackend has
+// TestCommandBeforeAttachIsAnswered: when the session is open a command may come before the caller of DialBackend has
 // attached the link. Its answer waits for that.
 func TestCommandBeforeAttachIsAnswered(t *testing.T) {
 	node, err := rdma.Open(rdma.Config{})
@@ -44,7 +44,8 @@ func TestCommandBeforeAttachIsAnswered(t *testing.T) {
 	}
 }
 
-// TestMadeUpModelsTakeNoMemory: failures of loads are kept for as many models as the index has room for.
+// TestMadeUpModelsTakeNoMemory shows that failures of loads are kept only for as many models as the index has room
+// for.
 func TestMadeUpModelsTakeNoMemory(t *testing.T) {
 	r := &repository{reasons: map[versionKey]string{}}
 	for i := range 2 * wire.ModelsMax {
@@ -54,7 +55,7 @@ func TestMadeUpModelsTakeNoMemory(t *testing.T) {
 		t.Errorf("%d failures are kept, want %d", len(r.reasons), wire.ModelsMax)
 	}
 
-	// A place that comes free is taken again, and what is known is renewed.
+	// A freed place is used again, and a known failure is renewed.
 	r.forget("m7")
 	r.noteFailure("late", "", errNotLoaded)
 	r.noteFailure("m8", "", errOrders)

@@ -2,7 +2,8 @@ package backend
 
 import "downbeat.dev/core/control"
 
-// OpenWith opens the backend's session with a scheduler as Connect does, with events of the test's own that watch the backend's.
+// OpenWith opens the backend's session with a scheduler as Connect does, with the test's own events that watch the
+// backend's.
 func (b *Backend) OpenWith(open control.OpenBackend, watch func(control.BackendEvents) control.BackendEvents) (control.BackendLink, error) {
 	link, err := open(b.Hello(), watch(events{b}))
 	if err == nil {

@@ -31,7 +31,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// metric sums the samples of a name that have the label's value; "" for any.
+// metric sums the samples of a name with a label value; "" for any.
 func metric(t *testing.T, c prometheus.Collector, name, value string) (sum float64) {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -56,9 +56,9 @@ func metric(t *testing.T, c prometheus.Collector, name, value string) (sum float
 	return sum
 }
 
-// TestRequestsMoveFromAGPUThatFails serves from two backends of one emulated GPU each while the device of one
-// fails: every request ends in its own output or in a named outcome, and those of a device that is lost
-// or hangs in an output, since the other has the time.
+// TestRequestsMoveFromAGPUThatFails serves from two backends of one emulated GPU each while the device of one fails.
+// Every request ends with its own output or with a named outcome. Requests of a device that is lost or hangs end with
+// an output, because the other device has time.
 func TestRequestsMoveFromAGPUThatFails(t *testing.T) {
 	for kind, want := range map[string]struct{ all, up bool }{
 		"lost": {true, false}, "sticky": {true, false}, "hang": {true, false}, "slow": {true, true}, "fail": {false, true},
@@ -96,7 +96,7 @@ func TestRequestsMoveFromAGPUThatFails(t *testing.T) {
 			if n := outputs.Load() + outcomes.Load(); n != 200 || outputs.Load() == 0 || want.all && outputs.Load() != n {
 				t.Errorf("%d outputs and %d outcomes of 200 requests", outputs.Load(), outcomes.Load())
 			}
-			if up := metric(t, sick, "downbeat_gpu_up", "") == 1; up != want.up && kind != "fail" { // by how many batches it failed in a row
+			if up := metric(t, sick, "downbeat_gpu_up", "") == 1; up != want.up && kind != "fail" { // by the number of batches that failed in a row
 				t.Errorf("the GPU is up: %v, stats %+v", up, sick.Stats())
 			}
 			if kind == "fail" && outcomes.Load() > 32 || metric(t, sick, "downbeat_gpu_batches_total", "") < 5 || metric(t, well, "downbeat_gpu_rows_total", "") == 0 {
@@ -113,8 +113,8 @@ func TestRequestsMoveFromAGPUThatFails(t *testing.T) {
 	}
 }
 
-// TestAFrontendThatNoBackendReachesIsToldWhy has a frontend advertise a data address where nobody answers: its requests
-// end with the true reason, which the scheduler tells, since the data plane cannot.
+// TestAFrontendThatNoBackendReachesIsToldWhy: a frontend advertises a data address where nobody answers. Its requests
+// end with the true reason, which the scheduler tells, because the data plane cannot.
 func TestAFrontendThatNoBackendReachesIsToldWhy(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.1:0")
@@ -139,7 +139,7 @@ func TestAFrontendThatNoBackendReachesIsToldWhy(t *testing.T) {
 	}
 }
 
-// askFor sends one request to the emulated model once, and checks whose output comes back.
+// askFor sends one request to the emulated model and checks that the output is its own.
 func askFor(c *frontend.Client, m *device.Model, seed int, budget time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
@@ -160,7 +160,7 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 64 ] } ]
 parameters { key: "slo_ms" value { string_value: "%d" } }
 `
 
-// writeScales makes n models y = x·(k+1) with 16 KiB of weights each, SLOs from 4 to 8 s.
+// writeScales writes n models y = x·(k+1) with 16 KiB of weights each and SLOs from 4 to 8 s.
 func writeScales(t *testing.T, n int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -185,9 +185,9 @@ func writeScales(t *testing.T, n int) string {
 	return dir
 }
 
-// TestMoreModelsThanFitKeepTheirSLOs serves sixteen models from a device that holds five, through scheduler,
-// backend and the layered executor: every request is answered right and in time, and the metrics count what
-// was evicted, from where it came back and how long that took (AdaInf §3.4.2).
+// TestMoreModelsThanFitKeepTheirSLOs serves sixteen models from a device that holds five, through scheduler, backend
+// and the layered executor. Every request is answered correctly and in time, and the metrics count what was evicted,
+// where it was loaded from and how long that took (AdaInf §3.4.2).
 func TestMoreModelsThanFitKeepTheirSLOs(t *testing.T) {
 	const models = 16
 	r, err := repo.Open(writeScales(t, models))
@@ -252,12 +252,12 @@ func TestMoreModelsThanFitKeepTheirSLOs(t *testing.T) {
 	}
 }
 
-// measured leaves a busy host room: the kernels run in Go.
+// measured returns profiles with a margin for a busy host: the kernels run in Go.
 func measured(_ context.Context, _ measure.Timer, m *device.Model, _ *device.Slot) (*profile.Profile, error) {
 	return profile.Linear(2*time.Millisecond, 3*time.Millisecond, m.BatchMax)
 }
 
-// askScales asks every model in turn, hot ones more often, and checks each answer.
+// askScales sends requests to every model in turn, more often to some, and checks each answer.
 func askScales(t *testing.T, addr string, models int) {
 	t.Helper()
 	var names []string

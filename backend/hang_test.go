@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// stuck is an executor whose batches do not end from some moment to another.
+// stuck is an executor whose batches do not end during some time.
 type stuck struct {
 	device.Executor
 	hangs atomic.Bool
@@ -44,8 +44,8 @@ func (l *linkCount) Link(up bool, err error) {
 	l.BackendEvents.Link(up, err)
 }
 
-// pair is a backend of two GPUs whose batches take 150 ms, the first of which can be made to hang, with its scheduler
-// and a client.
+// pair is a backend of two GPUs whose batches take 150 ms, with its scheduler and a client. The first GPU can be made
+// to hang.
 type pair struct {
 	*backend.Backend
 	t      *testing.T
@@ -109,10 +109,10 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// ran is how many batches a GPU has run.
+// ran returns the number of batches that a GPU has run.
 func (p *pair) ran(gpu int) uint64 { return p.Stats()[gpu].Batches }
 
-// askAll has four callers ask one request after another until stop is called; each must be answered.
+// askAll lets four callers send one request after another until stop is called. Each must be answered.
 func (p *pair) askAll() (stop func()) {
 	var over atomic.Bool
 	var callers sync.WaitGroup
@@ -134,12 +134,13 @@ func (p *pair) askAll() (stop func()) {
 	}
 }
 
-// TestAHangingGPUCostsItsNeighbourNothing hangs one of a backend's two GPUs for 10 s, which is longer than any limit
-// there is: the other serves every request meanwhile, over the link that they share, and the first one comes back.
+// TestAHangingGPUCostsItsNeighbourNothing hangs one of a backend's two GPUs for 10 s, which is longer than any limit.
+// The other GPU serves every request meanwhile, over the link that they share, and the first one returns.
 func TestAHangingGPUCostsItsNeighbourNothing(t *testing.T) {
 	t.Parallel() // it mostly waits
 
-	// A host that is short of processors loses a link by itself now and then. One that is lost for the GPU is so each time.
+	// A host that is short of processors sometimes loses a link. A link that is lost because of the GPU is lost each
+	// time.
 	lost := int64(0)
 	for range 3 {
 		t.Run("", func(t *testing.T) { lost = hangOneGPU(t) })
@@ -151,7 +152,7 @@ func TestAHangingGPUCostsItsNeighbourNothing(t *testing.T) {
 	t.Errorf("the link was lost each time, at last %d times", lost)
 }
 
-// hangOneGPU tells how often the link was lost.
+// hangOneGPU returns how often the link was lost.
 func hangOneGPU(t *testing.T) int64 {
 	t.Helper()
 	p := newPair(t)
@@ -159,7 +160,7 @@ func hangOneGPU(t *testing.T) int64 {
 	await(t, "both GPUs to serve", func() bool { return p.ran(0) > 0 && p.ran(1) > 0 })
 	p.sick.hangs.Store(true)
 	await(t, "the GPU to be given up", func() bool { return p.Stats()[0].Hung })
-	for range 9 { // beside the seconds that it took
+	for range 9 { // in addition to the seconds that this took
 		before := p.ran(1)
 		time.Sleep(time.Second)
 		await(t, "the other GPU to serve", func() bool { return p.ran(1) > before })
@@ -173,7 +174,7 @@ func hangOneGPU(t *testing.T) int64 {
 	return p.events.lost.Load()
 }
 
-// await waits for what must come.
+// await waits for a condition that must come true.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {

@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for events that must happen.
 const patience = 30 * time.Second
 
 func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
 	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
-// answer is a result message as a frontend got it.
+// answer is a result message as a frontend received it.
 type answer struct {
 	wire.ResultHeader
 	output []byte
@@ -42,7 +42,7 @@ type stub struct {
 	node    *rdma.Node
 	mu      sync.Mutex
 	answers map[uint64]answer // guarded by mu
-	twice   int               // answers to a request that had one; guarded by mu
+	twice   int               // answers to a request that already had one; guarded by mu
 	came    chan struct{}     // a token after each answer
 }
 
@@ -101,7 +101,7 @@ func (s *stub) wait(id uint64) answer {
 	}
 }
 
-// offer puts an input where the backend can read it. It is freed when the test ends.
+// offer makes an input readable for the backend. It is freed when the test ends.
 func (s *stub) offer(input []byte) model.Descriptor {
 	s.t.Helper()
 	b, err := s.node.Alloc(len(input))
@@ -114,7 +114,7 @@ func (s *stub) offer(input []byte) model.Descriptor {
 	return model.Descriptor{Key: r.Key, Offset: uint32(r.Offset), Length: r.Length}
 }
 
-// schedule is the scheduler's end of the link: it keeps every Done.
+// schedule is the scheduler's end of the link. It keeps every Done.
 type schedule struct {
 	mu       sync.Mutex
 	dones    map[uint64]wire.Done   // guarded by mu
@@ -169,7 +169,7 @@ func (s *schedule) EndSpare(m []wire.SpareEnd) error {
 	return nil
 }
 
-// spareState returns what was told of spare work.
+// spareState returns the backend's messages about spare work.
 func (s *schedule) spareState() ([]wire.SpareOffer, []wire.SpareEnd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,8 +287,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	return r
 }
 
-// meetFrontend names a frontend and waits for its connection: what is asked of one that is still being connected after a while is
-// left to others, and on a busy host that while may be over before the first batch.
+// meetFrontend announces a frontend and waits for its connection. Requests to a frontend that is still being
+// connected after a while are left to others, and on a busy host that while may be over before the first batch.
 func (r *rig) meetFrontend(p wire.Peer) {
 	r.t.Helper()
 	r.Peers([]wire.Peer{p})
@@ -307,7 +307,8 @@ func (r *rig) input() []byte {
 	return p
 }
 
-// batch makes an Execute of n good requests with times that no host stands still for, and their inputs by request id.
+// batch returns an Execute of n valid requests with times longer than any pause of a host, and their inputs by
+// request id.
 func (r *rig) batch(id uint64, n int) (wire.Execute, map[uint64][]byte) {
 	e := wire.Execute{Batch: id, Latest: int64(20 * time.Second)}
 	inputs := map[uint64][]byte{}
@@ -320,7 +321,7 @@ func (r *rig) batch(id uint64, n int) (wire.Execute, map[uint64][]byte) {
 	return e, inputs
 }
 
-// checkOutput wants the right output for a request.
+// checkOutput checks that a request got the right output.
 func (r *rig) checkOutput(id uint64, input []byte) {
 	r.t.Helper()
 	a := r.front.wait(id)
@@ -335,7 +336,7 @@ func (r *rig) checkOutput(id uint64, input []byte) {
 	}
 }
 
-// checkReason wants a request to have ended without an output.
+// checkReason checks that a request ended without an output, with this reason.
 func (r *rig) checkReason(id uint64, want model.Reason) {
 	r.t.Helper()
 	if a := r.front.wait(id); a.Reason != want || len(a.output) != 0 {
@@ -343,7 +344,7 @@ func (r *rig) checkReason(id uint64, want model.Reason) {
 	}
 }
 
-// checkFailures wants Done to name exactly these.
+// checkFailures checks that Done names exactly these failures.
 func (r *rig) checkFailures(batch uint64, want ...wire.ItemFailure) wire.Done {
 	r.t.Helper()
 	d, _ := r.sched.wait(batch)
@@ -358,7 +359,7 @@ func (r *rig) checkFailures(batch uint64, want ...wire.ItemFailure) wire.Done {
 	return d
 }
 
-// checkUntold wants a batch's requests to be left to the scheduler: Done names each, and no frontend is told.
+// checkUntold checks that a batch's requests are left to the scheduler: Done names each, and no frontend is told.
 func (r *rig) checkUntold(e wire.Execute, why model.Reason) {
 	r.t.Helper()
 	var want []wire.ItemFailure
@@ -376,8 +377,8 @@ func (r *rig) checkUntold(e wire.Execute, why model.Reason) {
 	}
 }
 
-// checkGivenBack wants a batch to be left to others: Done says so, its frontend is told nothing, and the
-// scheduler is kept away from the GPU.
+// checkGivenBack checks that a batch is left to others: Done says so, its frontend is not told, and the scheduler is
+// kept away from the GPU.
 func (r *rig) checkGivenBack(batch uint64, e wire.Execute, why model.Reason) {
 	r.t.Helper()
 	d := r.checkFailures(batch, wire.ItemFailure{Reason: why})
@@ -424,5 +425,5 @@ func mustEmu(t testing.TB) *emu.Executor {
 	return e
 }
 
-// us is a budget as wire.Item has it.
+// us converts a budget to the unit of wire.Item.
 func us(d time.Duration) uint32 { return uint32(d / time.Microsecond) }

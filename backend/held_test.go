@@ -19,7 +19,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// overProvider opens data planes that have one provider and no other. Over verbs they need an address of a device.
+// overProvider returns data planes with only one provider. Over verbs they need an address of a device.
 func overProvider(t *testing.T, provider string) rdma.Config {
 	c := rdma.Config{Providers: []string{provider}}
 	if provider == "verbs" {
@@ -32,7 +32,7 @@ func overProvider(t *testing.T, provider string) rdma.Config {
 	return c
 }
 
-// cluster is a scheduler, backends of one emulated GPU each, and a frontend that speaks the protocol by itself.
+// cluster is a scheduler, backends of one emulated GPU each, and a frontend that speaks the protocol itself.
 type cluster struct {
 	t      *testing.T
 	server *control.Server
@@ -41,7 +41,7 @@ type cluster struct {
 	link   control.FrontendLink
 
 	mu       sync.Mutex
-	ids      map[string]uint32       // models that are ready; guarded by mu
+	ids      map[string]uint32       // ready models; guarded by mu
 	outcomes map[uint64]model.Reason // by request; guarded by mu
 }
 
@@ -59,7 +59,7 @@ func newCluster(t *testing.T, data rdma.Config) *cluster {
 	return c
 }
 
-// Models, Outcomes, Answers and Link make it the events of a frontend.
+// Models, Outcomes, Answers and Link implement the events of a frontend.
 func (c *cluster) Models(all []model.Info) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ type joined struct {
 	leave func()
 }
 
-// join starts a backend that serves one model. It leaves with the test, or before.
+// join starts a backend that serves one model. It leaves at the end of the test, or earlier.
 func (c *cluster) join(name string) joined {
 	c.t.Helper()
 	node, err := rdma.Open(c.data)
@@ -115,7 +115,7 @@ func (c *cluster) join(name string) joined {
 	return joined{b, m, leave}
 }
 
-// hold has a backend hold an input, and says where once the scheduler has numbered it.
+// hold makes a backend hold an input, and returns its place once the scheduler has numbered the backend.
 func (c *cluster) hold(b joined, input []byte) (*HeldInput, model.Descriptor) {
 	c.t.Helper()
 	held, err := b.HoldInput(input)
@@ -141,7 +141,7 @@ func (c *cluster) ask(id uint64, name string, input model.Descriptor) {
 	}
 }
 
-// failIfTold ends the test when the scheduler, and no backend, tells what became of a request.
+// failIfTold fails the test if the scheduler, and not a backend, tells the outcome of a request.
 func (c *cluster) failIfTold(id uint64) {
 	c.t.Helper()
 	var reason model.Reason
@@ -159,7 +159,7 @@ func (c *cluster) failIfTold(id uint64) {
 	}
 }
 
-// checkEnd wants a request to end with a reason, told by a backend or by the scheduler.
+// checkEnd checks that a request ends with a reason, told by a backend or by the scheduler.
 func (c *cluster) checkEnd(what string, id uint64, want model.Reason) {
 	c.t.Helper()
 	var got model.Reason
@@ -178,16 +178,16 @@ func (c *cluster) checkEnd(what string, id uint64, want model.Reason) {
 	}
 }
 
-// TestABackendReadsWhatAnotherHolds: a request may name memory of any backend, its own one's among them; the backend that
-// runs it reads the input from there, one-sidedly, and answers the frontend that asked. What is held no more, or by a
-// backend that has left, ends with the reason.
+// TestABackendReadsWhatAnotherHolds: a request may name memory of any backend, including the one that runs it. That
+// backend reads the input from there, one-sidedly, and answers the frontend that sent the request. An input that is
+// no longer held, or was held by a backend that has left, ends the request with the reason.
 func TestABackendReadsWhatAnotherHolds(t *testing.T) {
 	for _, provider := range []string{"local", "shm", "tcp", "verbs"} {
 		t.Run(provider, func(t *testing.T) {
 			c := newCluster(t, overProvider(t, provider))
 			holder, runner := c.join("holder"), c.join("runner")
 
-			// Both backends run it: the holder reads what is its own.
+			// Both backends run it: the holder reads its own memory.
 			input := slices.Repeat([]byte{1, 2, 3, 250}, 2048)
 			held, at := c.hold(holder, input)
 			for i, b := range []joined{runner, holder} {
@@ -206,7 +206,7 @@ func TestABackendReadsWhatAnotherHolds(t *testing.T) {
 			c.ask(3, "runner", at)
 			c.checkEnd("freed", 3, model.InputUnavailable)
 
-			// A backend that has left is nobody's source, and its number nobody else's.
+			// A backend that has left is no source any more, and no other backend gets its number.
 			held, at = c.hold(runner, input)
 			held.Free()
 			runner.leave()
@@ -222,7 +222,7 @@ func TestABackendReadsWhatAnotherHolds(t *testing.T) {
 	}
 }
 
-// peerTo is what a backend's data plane counts of another's.
+// peerTo returns one backend's counts of another backend's data plane.
 func peerTo(b, of joined) *rdma.PeerStats {
 	all := b.node.Stats().Peers
 	i := slices.IndexFunc(all, func(p rdma.PeerStats) bool { return p.Addr == of.node.Addr() })

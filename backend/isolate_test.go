@@ -31,7 +31,7 @@ input [ { name: "id" data_type: TYPE_INT64 dims: [ 1 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 1, 1 ] } ]
 `
 
-// embedding is a model that looks rows of a table of 8 up, y = 10·id, and refuses any other index.
+// embedding is a model that looks up rows of a table of 8, y = 10·id, and refuses any other index.
 func embedding(t *testing.T) *device.Model {
 	t.Helper()
 	g := onnx.NewBuilder("embed")
@@ -63,7 +63,8 @@ func embedding(t *testing.T) *device.Model {
 	return m
 }
 
-// Rows that ONNX Runtime refuses fail alone, wherever in a batch they are; the others get their own outputs.
+// TestABadRowFailsAlone shows that rows that ONNX Runtime refuses fail alone, wherever in a batch they are, and that
+// the others get their own outputs.
 func TestABadRowFailsAlone(t *testing.T) {
 	library, err := ort.Open(os.Getenv("ORT_LIB"))
 	if errors.Is(err, ort.ErrMissing) && os.Getenv("ORT_LIB") == "" {
@@ -77,7 +78,7 @@ func TestABadRowFailsAlone(t *testing.T) {
 	}
 }
 
-// checkBadRows runs batches with bad rows on a GPU of those executors.
+// checkBadRows runs batches with bad rows on a GPU of these executors.
 func checkBadRows(t *testing.T, executors []device.Executor) {
 	var lines logtest.Buffer
 	front := newStub(t, rdma.Config{})
@@ -106,7 +107,7 @@ func checkBadRows(t *testing.T, executors []device.Executor) {
 		}
 		events{b}.Execute([]wire.Execute{e})
 		var failures []wire.ItemFailure
-		if len(slices.Compact(slices.Clone(ids))) == 1 { // as if the GPU were sick: its scheduler asks another, or tells
+		if len(slices.Compact(slices.Clone(ids))) == 1 { // as if the GPU were failing: its scheduler tries another one, or tells the frontend
 			for i := range ids {
 				failures = append(failures, wire.ItemFailure{Index: uint32(i), Reason: model.ExecutionFailed, Untold: true})
 			}

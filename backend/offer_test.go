@@ -13,13 +13,13 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// compose makes a composed input of one part, which asks for the first output to be held.
+// compose returns a composed input of one part that requests the first output to be held.
 func (c *cluster) compose(input []byte, hold, lease uint32) model.Descriptor {
 	table := wire.Composed{Hold: hold, Lease: lease, Parts: []model.Descriptor{{Offset: uint32(wire.ComposedBytes(1)), Length: uint32(len(input))}}}
 	return c.front.offer(append(table.Append(nil), input...)).In(model.Composed)
 }
 
-// readHeld reads what an answer says is held, as a frontend or another backend does.
+// readHeld reads a held output, like a frontend or another backend.
 func (c *cluster) readHeld(b joined, place model.Descriptor) ([]byte, error) {
 	c.t.Helper()
 	p, err := c.front.node.Connect(context.Background(), b.node.Addr())
@@ -39,8 +39,9 @@ func (c *cluster) readHeld(b joined, place model.Descriptor) ([]byte, error) {
 	return bytes.Clone(dst.Bytes()), nil
 }
 
-// TestHeldOutputsAreRead: what a backend holds can be read until it is released or its lease is over; then its slot serves batches
-// again. Over its budget a backend sends outputs as ever, and what is not asked to be held it always sends.
+// TestHeldOutputsAreRead shows that held outputs can be read until they are released or their lease ends, and that
+// their slot then serves batches again. Beyond its budget a backend sends outputs as usual, and it always sends
+// outputs that nobody asked to hold.
 func TestHeldOutputsAreRead(t *testing.T) {
 	for _, provider := range []string{"local", "shm", "tcp", "verbs"} {
 		t.Run(provider, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestHeldOutputsAreRead(t *testing.T) {
 				t.Errorf("read % x, %v: want % x", got, err, want)
 			}
 
-			// The second one is over the budget, which the backend then raises by a slot, until it has all that it may.
+			// The second one exceeds the budget, which the backend then raises by a slot at a time, up to its limit.
 			grown := until(func() bool { run(1, 100); return heldMoreOf(b) == heldExtra })
 			if !grown {
 				t.Errorf("%d slots more for outputs that are held, want %d", heldMoreOf(b), heldExtra)
@@ -85,7 +86,7 @@ func TestHeldOutputsAreRead(t *testing.T) {
 				t.Errorf("%d held, %d refused: want some of both", held, refused)
 			}
 
-			// A release by a stranger to the key changes nothing; the right one ends the reading.
+			// A release with a wrong key changes nothing; the right one ends the reading.
 			b.receiveMessage(nil, wire.Release{Key: places[0].Key + 1, Offset: places[0].InNode().Offset}.Append(nil))
 			b.receiveMessage(nil, []byte("no release"))
 			if _, err := c.readHeld(b, places[0]); err != nil {
@@ -98,7 +99,7 @@ func TestHeldOutputsAreRead(t *testing.T) {
 				t.Error("released, and still readable")
 			}
 
-			// Nobody releases the others: their leases end, and all slots are back.
+			// Nobody releases the others, so their leases end and all slots are free again.
 			if !until(func() bool { return freeSlotsOf(b) == slotsEach+heldExtra }) {
 				t.Errorf("%d slots are free, want %d", freeSlotsOf(b), slotsEach+heldExtra)
 			}
@@ -123,7 +124,7 @@ func freeSlotsOf(b joined) int {
 	return len(g.slots)
 }
 
-// TestComposedInputsThatMakeNoSense end alone, each with the reason.
+// TestComposedInputsThatMakeNoSense shows that invalid composed inputs end alone, each with its reason.
 func TestComposedInputsThatMakeNoSense(t *testing.T) {
 	c := newCluster(t, overProvider(t, "local"))
 	c.join("m")
@@ -144,7 +145,7 @@ func TestComposedInputsThatMakeNoSense(t *testing.T) {
 		c.checkEnd(name, id, model.InputUnavailable)
 	}
 
-	// The next one is served: nothing was kept of those before.
+	// The next request is served: nothing of the earlier ones was kept.
 	c.ask(1000, "m", c.compose(input, 0, 0))
 	if a := c.front.wait(1000); a.Reason != model.ReasonNone {
 		t.Errorf("after them: %v", a.Reason)

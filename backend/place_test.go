@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// shelf is a repository of emulated models: what Find finds.
+// shelf is a repository of emulated models.
 type shelf struct {
 	mu     sync.Mutex
 	models map[string]*device.Model // guarded by mu
@@ -33,7 +33,7 @@ func (s *shelf) find(_ context.Context, name, _ string) ([]*device.Model, error)
 	return []*device.Model{&again}, nil
 }
 
-// stock gives the rig's backend a repository with a model of rows that are larger than its own.
+// stock gives the rig's backend a repository with a model whose rows are larger than those of its own model.
 func (r *rig) stock(name string, bytes int64) *device.Model {
 	m := devicetest.Emulated(r.t, name, 4, 100*time.Microsecond, 0,
 		[]model.Tensor{tensor("image", "UINT8", bytes)}, []model.Tensor{tensor("scores", "FP32", 10)})
@@ -41,7 +41,7 @@ func (r *rig) stock(name string, bytes int64) *device.Model {
 	return m
 }
 
-// numberOf is the number that the backend knows a model by.
+// numberOf returns the backend's number of a model.
 func (r *rig) numberOf(name string) uint32 {
 	for i, e := range r.modelEntries() {
 		if e.model.Name == name {
@@ -67,7 +67,7 @@ func (r *rig) runOne(m *device.Model, gpu uint32, batch uint64) {
 	r.checkFailures(batch)
 }
 
-// states lists what was reported of a model on GPU 0, without repetition.
+// states lists the reported states of a model on GPU 0, without repetition.
 func (r *rig) states(model uint32) (all []wire.PlacementState) {
 	r.sched.mu.Lock()
 	defer r.sched.mu.Unlock()
@@ -112,8 +112,8 @@ func (r *rig) keepServing(gpu uint32, first uint64) (stop func() (batches int)) 
 	}
 }
 
-// TestModelsComeAndGoUnderLoad loads a model that needs larger slots and unloads it, again and again, while another is
-// served: every batch is answered, and the memory of slots comes back, on the device and in the data plane.
+// TestModelsComeAndGoUnderLoad repeatedly loads a model that needs larger slots and unloads it, while another is
+// served. Every batch is answered, and the memory of slots is freed, on the device and in the data plane.
 func TestModelsComeAndGoUnderLoad(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: 200 * time.Microsecond, batchMax: 2})
 	m := r.stock("large", 200_000)
@@ -138,7 +138,7 @@ func TestModelsComeAndGoUnderLoad(t *testing.T) {
 			t.Errorf("%d bytes of the data plane held before, %d after", bytesBefore, after)
 		}
 	}
-	if n := stop(); n < 5 { // one a round, and it goes on
+	if n := stop(); n < 5 { // one a round, and more
 		t.Errorf("%d batches were served meanwhile", n)
 	}
 	if got := fmt.Sprint(r.states(r.numberOf("large"))); !strings.HasPrefix(got, "[loaded unloading unloaded loaded") {
@@ -146,10 +146,10 @@ func TestModelsComeAndGoUnderLoad(t *testing.T) {
 	}
 }
 
-// TestUnloadWaitsForBatchesUnderWay unloads a model while a batch of it runs: that one is answered, one that comes is
-// given back, and the model is gone after.
+// TestUnloadWaitsForBatchesUnderWay unloads a model during one of its batches. That batch is answered, a new one is
+// returned, and the model is gone afterwards.
 func TestUnloadWaitsForBatchesUnderWay(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: time.Second, batchMax: 1}) // a GPU hangs that takes several times as long
+	r := newRig(t, rigOptions{alpha: time.Second, batchMax: 1}) // a GPU hangs if it takes several times as long
 	looked := make(chan struct{})
 	r.spy().wait = func(int) { <-looked } // the batch runs until then
 	first, inputs := r.batch(1, 1)
@@ -185,11 +185,11 @@ func TestUnloadWaitsForBatchesUnderWay(t *testing.T) {
 	}
 }
 
-// TestALoadThatFailsLeavesTheOldOne has the repository's model become one that cannot be loaded.
+// TestALoadThatFailsLeavesTheOldOne changes the repository's model to one that cannot be loaded.
 func TestALoadThatFailsLeavesTheOldOne(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 100 * time.Microsecond, batchMax: 1})
 	broken, source := *r.model, *r.model.Source
-	source.Inputs = source.Inputs[:1] // other shapes: it must be loaded beside the old one
+	source.Inputs = source.Inputs[:1] // other shapes, so it must be loaded beside the old one
 	broken.Source, broken.Profile = &source, nil
 	r.config.Find = (&shelf{models: map[string]*device.Model{"m": &broken}}).find
 	stop := r.keepServing(0, 100)
@@ -209,8 +209,8 @@ func TestALoadThatFailsLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-// TestOtherShapesReplaceAModel loads a version of a model that has other shapes under the same name: the old one serves
-// until the new one can.
+// TestOtherShapesReplaceAModel loads a version of a model with other shapes under the same name. The old version
+// serves until the new one can.
 func TestOtherShapesReplaceAModel(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 100 * time.Microsecond, batchMax: 1})
 	m := devicetest.Emulated(t, "m", 2, 100*time.Microsecond, 0, []model.Tensor{tensor("text", "INT32", 9)}, []model.Tensor{tensor("y", "FP32", 3)})
@@ -255,7 +255,7 @@ func TestLoadsAtOnceWaitForEachOther(t *testing.T) {
 	r.endPlacing()
 }
 
-// TestTheSchedulerPlacesModels sends placements as the scheduler does: each ends with a report that has its number.
+// TestTheSchedulerPlacesModels sends placements as the scheduler does. Each ends with a report that has its number.
 func TestTheSchedulerPlacesModels(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: 100 * time.Microsecond, batchMax: 1})
 	report := func(number uint64) (last wire.PlacementReport) {
@@ -294,7 +294,8 @@ func TestTheSchedulerPlacesModels(t *testing.T) {
 	r.runOne(r.model, 0, 2)
 }
 
-// TestASessionIsToldWhatChanged unloads while there is no session: the hello of the next one is that of the start.
+// TestASessionIsToldWhatChanged unloads a model without a session. The next hello is the one of the start, and the
+// session is told what has changed since.
 func TestASessionIsToldWhatChanged(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 100 * time.Microsecond, batchMax: 1})
 	r.stock("large", 1000)
@@ -322,8 +323,8 @@ func (h *haltingLoad) Load(*device.Model) (device.Footprint, error) {
 	return device.Footprint{}, <-h.fails
 }
 
-// TestHalfAPublicationServesBothVersions: a new version is on one GPU of two when what loads it dies. Until then each version
-// answers what was sent to it; afterwards the version before is everywhere, and the new one nowhere.
+// TestHalfAPublicationServesBothVersions: a new version is on one GPU of two when the loading process dies. Until
+// then each version answers its own requests; afterwards the previous version is everywhere, and the new one nowhere.
 func TestHalfAPublicationServesBothVersions(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: 100 * time.Microsecond, batchMax: 1})
 	next := *r.model

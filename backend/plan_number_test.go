@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestASessionIsToldOfTheLatestPlan: the number lies in those of a plan's placements, and is told with what is so anyway. A
-// backend that no plan has ever asked tells nothing.
+// TestASessionIsToldOfTheLatestPlan: the number comes with a plan's placements, and the backend reports it in later
+// sessions. A backend that got no placement of a plan reports none.
 func TestASessionIsToldOfTheLatestPlan(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 100 * time.Microsecond, batchMax: 1})
 	told := func() (all []wire.PlacementReport) {

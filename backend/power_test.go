@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// TestPowerMetrics: what GPUs tell of power, energy and memory has Triton's names; what they do not tell has no series, nor has a
-// host without GPUs.
+// TestPowerMetrics shows that power, energy and memory of GPUs have Triton's names. Values that GPUs do not report
+// have no series, and neither has a host without GPUs.
 func TestPowerMetrics(t *testing.T) {
 	gather := func(list powerMetrics) (all []string) {
 		registry := prometheus.NewPedanticRegistry()

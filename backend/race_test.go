@@ -2,5 +2,5 @@
 
 package backend
 
-// raceEnabled says that pools drop some of what they get, so that allocations cannot be counted.
+// raceEnabled means that pools drop some of their objects, so allocations cannot be counted.
 const raceEnabled = true

@@ -46,8 +46,8 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 parameters { key: "slo_ms" value { string_value: "10000" } }
 `
 
-// writeRepository makes a repository with one emulated model, one real one (y = x + x), one whose
-// file is no model and one whose configuration is wrong.
+// writeRepository writes a repository with one emulated model, one real model (y = x + x), one whose file is invalid
+// and one whose configuration is wrong.
 func writeRepository(t *testing.T) string {
 	t.Helper()
 	g := onnx.NewBuilder("twice")
@@ -197,7 +197,7 @@ func ask(c *frontend.Client, model string, in []byte) (r frontend.Result, err er
 	return r, err
 }
 
-// pattern is an input of the emulated model; checkPattern wants its output.
+// pattern is an input of the emulated model; checkPattern checks its output.
 func pattern(m *device.Model, seed int) []byte {
 	return bytes.Repeat([]byte{byte(seed), byte(seed >> 8), byte(seed * 7)}, m.InBytes/3)
 }
@@ -209,7 +209,7 @@ func checkPattern(m *device.Model, in, out []byte) error {
 	return nil
 }
 
-// askEmulated sends one request to the emulated model and checks whose output comes back.
+// askEmulated sends one request to the emulated model and checks that the output is its own.
 func askEmulated(c *frontend.Client, m *device.Model, seed int) error {
 	in := pattern(m, seed)
 	r, err := ask(c, "emulated", in)
@@ -238,8 +238,8 @@ func askTwice(c *frontend.Client, seed int) error {
 	return nil
 }
 
-// TestServeRepository serves real and emulated models end to end over TCP sessions, and says what is
-// wrong with the others.
+// TestServeRepository serves real and emulated models end to end over TCP sessions, and reports what is wrong with
+// the others.
 func TestServeRepository(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.1:0")
@@ -295,7 +295,7 @@ func TestServeWithoutLibrary(t *testing.T) {
 	}
 }
 
-// TestEmulateRealModels serves a real model on emulated GPUs with what this host takes for it.
+// TestEmulateRealModels serves a real model on emulated GPUs with this host's durations.
 func TestEmulateRealModels(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.1:0")
@@ -315,7 +315,7 @@ func TestEmulateRealModels(t *testing.T) {
 	r.Release()
 }
 
-// TestSchedulerRestarts keeps asking while the scheduler goes away and comes back on its port.
+// TestSchedulerRestarts keeps sending requests while the scheduler leaves and returns on its port.
 func TestSchedulerRestarts(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.2:0")

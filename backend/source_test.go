@@ -11,13 +11,13 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// TestInputsOfAnotherBackend: an input may lie in another backend's memory, from which it is read one-sidedly; its answer
-// goes to the frontend all the same. Rows of both kinds may be in one batch.
+// TestInputsOfAnotherBackend: an input may lie in another backend's memory, from which it is read one-sidedly. Its
+// answer still goes to the frontend. Rows of both kinds may be in one batch.
 func TestInputsOfAnotherBackend(t *testing.T) {
 	for _, provider := range []string{"local", "shm", "tcp"} {
 		t.Run(provider, func(t *testing.T) {
 			r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 8, front: rdma.Config{Providers: []string{provider}}})
-			other := newStub(t, rdma.Config{Providers: []string{provider}}) // what a backend before this one is to it: a node
+			other := newStub(t, rdma.Config{Providers: []string{provider}}) // another backend is just a node to this one
 			r.Peers([]wire.Peer{{Node: model.NodesMax, DataAddr: other.node.Addr()}})
 
 			for batch := range uint64(5) {
@@ -41,7 +41,8 @@ func TestInputsOfAnotherBackend(t *testing.T) {
 	}
 }
 
-// TestSourceThatIsGone: what cannot be read fails alone, and it is the reply's node that is told so, by the scheduler.
+// TestSourceThatIsGone shows that an input that cannot be read fails alone, and that the scheduler tells the
+// frontend.
 func TestSourceThatIsGone(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
 	e, inputs := r.batch(1, 4)
@@ -56,8 +57,8 @@ func TestSourceThatIsGone(t *testing.T) {
 	}
 }
 
-// TestAnswersWaitForTheirFrontend: where an input comes from another backend, its batch may end before the frontend is connected.
-// What is told meanwhile arrives in order as soon as it is.
+// TestAnswersWaitForTheirFrontend: if an input comes from another backend, its batch may end before the frontend is
+// connected. Answers in the meantime arrive in order once it is.
 func TestAnswersWaitForTheirFrontend(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
 	f := r.peers.findPeer(1)
@@ -87,7 +88,8 @@ func TestAnswersWaitForTheirFrontend(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutAWayAreGivenBack: no way leads to the frontend from here, so that the scheduler is told that the output is lost.
+// TestAnswersWithoutAWayAreGivenBack: if there is no connection to the frontend, the scheduler is told that the
+// output is lost.
 func TestAnswersWithoutAWayAreGivenBack(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
 	other := newStub(t, rdma.Config{})

@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// waitUntil waits for what a loaded host may take a while to do.
+// waitUntil waits for a condition that may take a while on a loaded host.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	until := time.Now().Add(30 * time.Second)
@@ -18,7 +18,8 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestSpareStepsRunAsOrdered: offers are told, to later sessions too; an order runs one step and is answered once.
+// TestSpareStepsRunAsOrdered shows that offers are announced, also to later sessions, and that an order runs one step
+// and is answered once.
 func TestSpareStepsRunAsOrdered(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: time.Microsecond})
 	ran := make(chan time.Duration, 8)
@@ -32,7 +33,7 @@ func TestSpareStepsRunAsOrdered(t *testing.T) {
 		t.Fatalf("offers %+v, want %+v twice", offers, want)
 	}
 
-	// What makes no sense is not answered.
+	// Invalid orders are not answered.
 	r.Spare([]wire.SpareStart{{Number: 7, GPU: 1, Step: 2e6}, {Number: 8, Work: 1}, {Number: 9, GPU: 2}})
 	if limit := <-ran; limit != 2*time.Millisecond {
 		t.Errorf("the step may take %v, want 2 ms", limit)
@@ -43,8 +44,8 @@ func TestSpareStepsRunAsOrdered(t *testing.T) {
 	})
 }
 
-// TestSpareStepThatHangsKeepsNobody: batches run beside it, later orders are not run, and its late end brings a new
-// offer.
+// TestSpareStepThatHangsKeepsNobody shows that batches run beside a hanging step, that later orders do not run, and
+// that its late end causes a new offer.
 func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Microsecond})
 	release := make(chan struct{})

@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestResultsTellStages: a frontend that reads stages is told them, within what the request took as a whole; one of before
-// protocol 7 gets the results that it knows.
+// TestResultsTellStages shows that a frontend that reads stages gets them, within the total time of the request. A
+// frontend of a protocol before 7 gets the results that it knows.
 func TestResultsTellStages(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
 	r.meetFrontend(wire.Peer{Frontend: 2, DataAddr: r.front.node.Addr(), Staged: true})

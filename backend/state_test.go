@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCommandedIsKept writes what commands did and reads it as the next process does, which also removes files that a
-// command brought and nothing names any more.
+// TestCommandedIsKept writes the results of commands and reads them as the next process does. Reading also removes
+// files that a command brought and that nothing names any more.
 func TestCommandedIsKept(t *testing.T) {
 	dir := t.TempDir()
 	s, err := openCommanded(dir, "../b")
@@ -55,7 +55,8 @@ func TestCommandedIsKept(t *testing.T) {
 	}
 }
 
-// TestBadStateIsRefused: a file that is none, or that names other directories, is an error that says which file.
+// TestBadStateIsRefused shows that an invalid file, or one that names other directories, is an error that names the
+// file.
 func TestBadStateIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"m":`:                           "unexpected EOF",

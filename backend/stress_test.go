@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// valve passes bytes between a listener of its own and another address, until it is shut.
+// valve passes bytes between its own listener and another address, until it is shut.
 type valve struct {
 	ln   net.Listener
 	to   atomic.Pointer[string]
@@ -87,13 +87,13 @@ func (v *valve) turn(shut bool) {
 	v.cond.Broadcast()
 }
 
-// TestStalledFrontend lets one frontend of a batch stop answering reads: the others are served in
-// time from another slot, and the stalled one's late bytes disturb nobody. Its requests have seconds left when their batch has
-// to begin, so that they are left to the scheduler: to end them here lost requests when a leader died.
+// TestStalledFrontend: one frontend of a batch stops answering reads. The others are served in time from another
+// slot, and the late bytes of the stalled frontend affect nobody. Its requests have seconds left when their batch
+// must begin, so they are left to the scheduler: ending them here lost requests when a leader died.
 func TestStalledFrontend(t *testing.T) {
 	v := newValve(t)
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4, front: rdma.Config{Providers: []string{"tcp"}, Stall: 1500 * time.Millisecond}})
-	addr := freePort(t) // the node tells the valve's address instead of its own
+	addr := freePort(t) // the node announces the valve's address instead of its own
 	v.to.Store(&addr)
 	slow := newStub(t, rdma.Config{Providers: []string{"tcp"}, Listen: addr, Advertise: v.ln.Addr().String(), Stall: 1500 * time.Millisecond})
 	r.meetFrontend(wire.Peer{Frontend: 2, DataAddr: slow.node.Addr()})
@@ -128,7 +128,7 @@ func TestStalledFrontend(t *testing.T) {
 	}
 }
 
-// freePort returns an address that nobody listens on, where hardly anybody else of this host binds.
+// freePort returns an address on which nobody listens, and which hardly any other process of this host binds.
 func freePort(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.2:0")
@@ -139,8 +139,8 @@ func freePort(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestEveryRequestIsAccountedFor is invariant B1 under random faults: wrong descriptors, failing and
-// slow GPUs, short deadlines, more batches than there is room for.
+// TestEveryRequestIsAccountedFor is invariant B1 under random faults: wrong descriptors, failing and slow GPUs, short
+// deadlines, more batches than there is room for.
 func TestEveryRequestIsAccountedFor(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 3, alpha: 50 * time.Microsecond, beta: 200 * time.Microsecond, batchMax: 8})
 	random := rand.New(rand.NewPCG(7, 7))
@@ -187,7 +187,7 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 			failed[f.Index] = f
 		}
 		for i, it := range s.e.Items {
-			if f, ok := failed[uint32(i)]; ok && f.Untold { // that nobody was told is checked by the count of answers
+			if f, ok := failed[uint32(i)]; ok && f.Untold { // the count of answers shows that nobody was told
 				untold++
 			} else if ok {
 				r.checkReason(it.ID, f.Reason)

@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// sickRig is a rig with a second frontend, number 2, behind a path that the test makes ill.
+// sickRig is a rig with a second frontend, number 2, behind a path that the test can disturb.
 type sickRig struct {
 	*rig
 	sick *stub
@@ -26,7 +26,8 @@ type sickRig struct {
 
 func newSickRig(t *testing.T, o rigOptions) sickRig {
 	t.Helper()
-	// A read is overdue after 2 s with the budgets of mixed, and the backend must not have cut the path for its silence by then.
+	// A read is overdue after 2 s with the budgets of mixed, and the backend must not have disconnected the silent
+	// path by then.
 	o.front.Stall = time.Hour
 	own := sicklink.FreeAddr(t)
 	s := sickRig{path: sicklink.Open(t, own)}
@@ -36,7 +37,7 @@ func newSickRig(t *testing.T, o rigOptions) sickRig {
 	return s
 }
 
-// mixed makes a batch of one row of each frontend, with times that only a host that stands still would miss.
+// mixed returns a batch of one row of each frontend, with times that only a stalled host would miss.
 func (s sickRig) mixed(batch uint64) (e wire.Execute, well, sick uint64, in, sickIn []byte) {
 	s.ids += 2
 	well, sick, in, sickIn = s.ids, s.ids+1<<40, s.input(), s.input()
@@ -48,8 +49,9 @@ func (s sickRig) mixed(batch uint64) (e wire.Execute, well, sick uint64, in, sic
 	return e, well, sick, in, sickIn
 }
 
-// serveBoth sends batches, from a number on, until one has served both: a host that stands still while the backend connects to a
-// frontend, or reads from it, makes that one suspect for a moment. It returns that batch's sick request and its input.
+// serveBoth sends batches, from a number on, until one has served both frontends. A host that stalls while the
+// backend connects to a frontend, or reads from it, makes that frontend suspect for a moment. serveBoth returns that
+// batch's request of frontend 2 and its input.
 func (s sickRig) serveBoth(batch uint64) (sick uint64, sickIn []byte) {
 	s.t.Helper()
 	for end := time.Now().Add(patience); ; batch++ {
@@ -66,7 +68,7 @@ func (s sickRig) serveBoth(batch uint64) (sick uint64, sickIn []byte) {
 	}
 }
 
-// freeSlots waits until GPU 0 has all its slots back.
+// freeSlots waits until all slots of GPU 0 are free.
 func (s sickRig) freeSlots() {
 	s.t.Helper()
 	g := s.gpus[0]
@@ -83,8 +85,8 @@ func (s sickRig) freeSlots() {
 	}
 }
 
-// TestLargeInputsMayTakeTheirTime wants reads that a sound network needs some time for not to be overdue before that,
-// whatever the budget; small ones are as before.
+// TestLargeInputsMayTakeTheirTime shows that reads that take some time even on a healthy network are not overdue
+// before that, whatever the budget. Small reads are as before.
 func TestLargeInputsMayTakeTheirTime(t *testing.T) {
 	f := &peer{}
 	f.conn.Store(&rdma.Peer{})
@@ -105,10 +107,10 @@ func TestLargeInputsMayTakeTheirTime(t *testing.T) {
 	}
 }
 
-// A frontend behind a path that is slow, dark, or cut in one direction costs the others nothing: their rows of the
-// batches that it is in run, long before these must start, and no slot is kept. Of its own requests Done says why
-// they failed, and leaves it to the scheduler to give them to others or to tell it.
-// When it is well it is served again.
+// TestASickFrontendCostsOthersNothing: a frontend behind a path that is slow, silent, or cut in one direction costs
+// the others nothing. Their rows of common batches run, long before these must start, and no slot is kept. For the
+// frontend's own requests, Done says why they failed and leaves it to the scheduler to give them to others or to tell
+// the frontend. When the path is healthy again, the frontend is served again.
 func TestASickFrontendCostsOthersNothing(t *testing.T) {
 	for name, rates := range map[string][2]int{
 		"slow":                 {sicklink.Well, 2 << 10},
@@ -150,15 +152,15 @@ func TestASickFrontendCostsOthersNothing(t *testing.T) {
 	}
 }
 
-// TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue: its host went dark while nothing was read from it. Without the kernel's word the
-// first batch after that would wait for as long as its reads may take, here 2 s.
+// TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue: its host became unreachable while nothing was read from it.
+// Without the kernel's report, the first batch afterwards would wait for as long as its reads may take, here 2 s.
 func TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var lines logtest.Buffer
 	s := newSickRig(t, rigOptions{alpha: time.Millisecond, beta: time.Millisecond, batchMax: 4, plain: true,
 		log: slog.New(slog.NewTextHandler(&lines, nil))})
 	s.serveBoth(1)
-	if strings.Contains(lines.String(), "does not deliver") { // the host stood still, and that is said again only after a while
+	if strings.Contains(lines.String(), "does not deliver") { // the host stalled, and that is reported again only after a while
 		time.Sleep(sayEvery)
 	}
 	before := len(lines.String())
@@ -186,8 +188,8 @@ func TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue(t *testing.T) {
 	}
 }
 
-// TestAnUnreachedFrontendIsNotWaitedFor: while an attempt to connect to a frontend takes longer than a network does, or one
-// failed before, its requests fail at once and are left to others. Waiting for it ended them at their deadlines.
+// TestAnUnreachedFrontendIsNotWaitedFor: while an attempt to connect to a frontend takes longer than a network does,
+// or after one failed, its requests fail at once and are left to others. Waiting ended them at their deadlines.
 func TestAnUnreachedFrontendIsNotWaitedFor(t *testing.T) {
 	for name, f := range map[string]*peer{
 		"the first attempt takes long": {connecting: true, began: time.Now().Add(-2 * overdueConnect)},

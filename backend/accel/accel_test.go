@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEarlyRows draws which rows arrive early, which are abandoned, and which change afterwards: outputs always
+// TestEarlyRows draws which rows arrive early, which are abandoned, and which change afterwards. Outputs always
 // belong to the inputs at Execute.
 func TestEarlyRows(t *testing.T) {
 	for _, movable := range []bool{true, false} {
@@ -61,7 +61,7 @@ func TestEarlyRows(t *testing.T) {
 	}
 }
 
-// stages is a device on which a batch of four rows takes as long in each stage.
+// stages is a device with the given duration of a batch of four rows in each stage.
 type stages struct{ in, compute, out time.Duration }
 
 func (c stages) emulation() cuda.Emulation {

@@ -148,8 +148,8 @@ func TestPlannedFaults(t *testing.T) {
 	}
 }
 
-// Batches end when their profile says, within the accuracy of the host's timers: the median of many is within a fifth
-// of a millisecond even on a busy host, and none is early.
+// TestBatchesEndOnTime shows that batches end when their profile says, within the accuracy of the host's timers: the
+// median of many is within a fifth of a millisecond even on a busy host, and none is early.
 func TestBatchesEndOnTime(t *testing.T) {
 	m := devicetest.Emulated(t, "m", 4, 500*time.Microsecond, 0, []model.Tensor{tensor("x", "UINT8", 100_000)}, []model.Tensor{tensor("y", "FP32", 1000)})
 	e := openEmulated(t).(*Executor)

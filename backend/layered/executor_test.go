@@ -187,7 +187,8 @@ func TestLostAndHungDevicesAreReported(t *testing.T) {
 	}
 }
 
-// For any allocation that fails during a load, the load returns the error, nothing leaks, and the next load succeeds.
+// TestLoadFailsCleanlyAtEverySite shows that for any allocation that fails during a load, the load returns the error,
+// nothing leaks, and the next load succeeds.
 func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 	for n := 0; ; n++ {
 		calls, armed, hit := 0, false, ""
@@ -235,8 +236,8 @@ func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
 	}
 }
 
-// A model's parameter "precision" sets the GPU's number format; requests stay FP32. Unknown values are refused by
-// name.
+// TestPrecisionIsAParameterOfTheModel shows that a model's parameter "precision" sets the GPU's number format while
+// requests stay FP32, and that unknown values are refused by name.
 func TestPrecisionIsAParameterOfTheModel(t *testing.T) {
 	for precision, wrong := range map[string]string{"fp16": "", "bf16": "", "fp32": "", "fp8": `precision "fp8": want fp32, fp16 or bf16`} {
 		e := open(t, nil, patient)

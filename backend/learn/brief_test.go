@@ -20,7 +20,7 @@ func (s *street) liveBriefly(l *Learner, n, steps int) {
 		now = l.options.Period / time.Duration(l.options.Looks) * time.Duration(look+1)
 		l.BeginLook(now)
 
-		// What takes no GPU is done when it is ready, as beside a backend; labels and answers are steps.
+		// Work without the GPU is done when it is ready, as beside a backend; labels and answers are steps.
 		for worked := 0; worked < steps; {
 			switch {
 			case l.LookReady():
@@ -62,9 +62,10 @@ func (s *street) liveBriefly(l *Learner, n, steps int) {
 	}
 }
 
-// TestBriefStepsPublishTheSame: a learner that judges and looks in pieces publishes what one does that judges at a stretch.
+// TestBriefStepsPublishTheSame shows that a learner that judges and checks in pieces publishes the same as one that
+// judges at once.
 func TestBriefStepsPublishTheSame(t *testing.T) {
-	one, other := openStreet(t), openStreet(t) // which draw the same
+	one, other := openStreet(t), openStreet(t) // both draw the same samples
 	whole := one.learner(nil)
 	one.live(whole, 0, 800, dark(), nil)
 	brief := other.learner(func(o *Options) { o.Brief = true })

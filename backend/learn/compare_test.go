@@ -2,7 +2,8 @@ package learn
 
 import "testing"
 
-// TestCompareFirst: what serves and what the learner began with answer the same latest samples, each of them once.
+// TestCompareFirst shows that the serving weights and the learner's first weights answer the same latest samples,
+// each of them once.
 func TestCompareFirst(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(func(o *Options) { o.Brief = true })
@@ -39,7 +40,7 @@ func TestCompareFirst(t *testing.T) {
 		return x
 	}
 
-	// Too few samples say nothing, and wait for more.
+	// Too few samples give no result and wait for more.
 	offer(comparedLeast - 1)
 	compare(Compared{})
 	list := offer(comparedMost + 8)
@@ -47,7 +48,7 @@ func TestCompareFirst(t *testing.T) {
 	compare(Compared{Version: 1, Samples: comparedMost, Serving: first, First: first})
 	compare(Compared{})
 
-	// Weights that know nothing are put in force: the first ones are still those that learning began with.
+	// Useless weights begin to serve. The first weights are still those with which learning began.
 	nothing := make([]float32, len(s.weights()))
 	if err := l.publish(nothing, evidence{}); err != nil {
 		t.Fatal(err)

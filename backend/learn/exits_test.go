@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// exitNet is vehicle-s with one early exit, and its weights in the tree with an untrained head.
+// exitNet returns vehicle-s with one early exit, and its weights in the tree with an untrained head.
 func exitNet(s *street) (net train.Net, weights []float32) {
 	net = s.recipe.Net()
 	net.Exits = []train.Exit{{After: 1, Body: []train.Layer{&train.Conv{Out: 8, K: 3, Stride: 2}, &train.Flatten{}, &train.Dense{Out: 6, Linear: true}}}}
@@ -27,7 +27,8 @@ func exitNet(s *street) (net train.Net, weights []float32) {
 	return net, weights
 }
 
-// TestExitsLearnWithTheirModel: night falls; what is published has the exit's head trained with it, and says how good it is.
+// TestExitsLearnWithTheirModel: night falls. The published model has its exit's head trained with it, and reports the
+// exit's accuracy.
 func TestExitsLearnWithTheirModel(t *testing.T) {
 	s := openStreet(t)
 	net, weights := exitNet(s)
@@ -47,7 +48,7 @@ func TestExitsLearnWithTheirModel(t *testing.T) {
 		t.Fatalf("nothing was published: %+v", l.Counts())
 	}
 
-	// What was said is what other samples show: of the night and of all lights, which judged it together.
+	// The reported accuracy matches other samples, of the night and of all lights, which judged it together.
 	last := published[len(published)-1]
 	if len(last.ExitGaps) != 1 {
 		t.Fatalf("exit gaps %v, want one", last.ExitGaps)
@@ -68,7 +69,7 @@ func TestExitsLearnWithTheirModel(t *testing.T) {
 	}
 }
 
-// exitRepository is a repository of the net and of its exit as a model.
+// exitRepository returns a repository of the net and of its exit as a model.
 func exitRepository(t *testing.T, net train.Net, weights []float32) (dir string) {
 	dir = copyModel(t)
 	m, err := net.Serving(weights)
@@ -92,8 +93,8 @@ parameters { key: "exit_stage" value { string_value: "1" } }
 	return dir
 }
 
-// TestExitsArePublishedWithTheirModel: the exit's version follows the model's, with the accuracy that it was judged to have;
-// one that does not load takes the model's version back with it.
+// TestExitsArePublishedWithTheirModel: the exit's version follows the model's, with the accuracy at which it was
+// judged. If it does not load, the model's version is also withdrawn.
 func TestExitsArePublishedWithTheirModel(t *testing.T) {
 	s := openStreet(t)
 	net, weights := exitNet(s)

@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// drawn keeps samples between tests, since drawing takes longer than most of what they show.
+// drawn keeps samples between tests, because drawing takes longer than most tests.
 var drawn = map[drawnKey]Sample{}
 
 type drawnKey struct {
@@ -23,7 +23,7 @@ type drawnKey struct {
 	dark   bool
 }
 
-// street draws labelled samples of vehicle-s: the same number, the same sample.
+// street draws labelled samples of vehicle-s. The same number gives the same sample.
 type street struct {
 	t      *testing.T
 	recipe models.Recipe
@@ -61,7 +61,7 @@ func (s *street) draw(n int, c *scene.Conditions) (list []Sample) {
 	return list
 }
 
-// weights returns those of the model in the tree.
+// weights returns the weights of the model in the tree.
 func (s *street) weights() []float32 {
 	m, err := onnx.Read("../../models/vehicle-s/1/model.onnx")
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *street) learner(change func(*Options)) *Learner {
 	return l
 }
 
-// steps steps up to n times, until there is nothing to do.
+// steps runs up to n steps, until there is nothing to do.
 func (s *street) steps(l *Learner, n int) (reports []Report) {
 	for range n {
 		r, err := l.Step()
@@ -103,7 +103,8 @@ func (s *street) steps(l *Learner, n int) (reports []Report) {
 	return reports
 }
 
-// TestATeacherLabels: inputs without a class wait until a teacher has some to label; of too many the oldest go.
+// TestATeacherLabels shows that inputs without a class wait until there are enough for a teacher, and that the oldest
+// of too many are dropped.
 func TestATeacherLabels(t *testing.T) {
 	s := openStreet(t)
 	truth, asked := map[string]int{}, 0
@@ -130,8 +131,8 @@ func TestATeacherLabels(t *testing.T) {
 	}
 }
 
-// TestATeacherThatFailsIsAskedAgain: a failure costs the inputs asked about and nothing else; each makes the pause longer, and an
-// answer ends that.
+// TestATeacherThatFailsIsAskedAgain shows that a failure costs only the inputs of the question. Each failure makes
+// the pause longer, and an answer ends that.
 func TestATeacherThatFailsIsAskedAgain(t *testing.T) {
 	s := openStreet(t)
 	asked, answers := 0, false
@@ -156,7 +157,7 @@ func TestATeacherThatFailsIsAskedAgain(t *testing.T) {
 		t.Fatalf("a teacher without answers: %+v, %v; want that in the report, and no error", r, err)
 	}
 
-	// Truth goes on teaching while the teacher is not asked.
+	// Truth still teaches while the teacher is not asked.
 	if r, err := l.Step(); err != nil || r.Work != None || !l.Idle() {
 		t.Errorf("at once after it: %+v, %v; want nothing to do", r, err)
 	}
@@ -208,8 +209,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheClockOfPeriodsMayJump: a clock that goes back has no look made twice, and one that leaps over periods has one made for
-// all of them: what was sampled meanwhile is compared once, and counts as one period.
+// TestTheClockOfPeriodsMayJump shows that a clock that goes back causes no repeated check, and that one check covers
+// all periods that a clock skips: the samples in between are compared once, and count as one period.
 func TestTheClockOfPeriodsMayJump(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)

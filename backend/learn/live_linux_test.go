@@ -12,8 +12,8 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// TestALearnerThatDiesInAStepServesOn: a training step that fails, as where memory runs out, ends the learner and nothing else: its weights
-// stay, no step follows, and why is said once.
+// TestALearnerThatDiesInAStepServesOn: a training step that fails, for example because memory runs out, ends only the
+// learner. Its weights still serve, no step follows, and the reason is logged once.
 func TestALearnerThatDiesInAStepServesOn(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
@@ -21,7 +21,7 @@ func TestALearnerThatDiesInAStepServesOn(t *testing.T) {
 	l.learning = true
 	serving := slices.Clone(l.Weights())
 
-	// A trainer of other batches refuses those of this one.
+	// A trainer of another batch size refuses this learner's batches.
 	broken, err := train.New(s.recipe.Net(), train.Options{Batch: l.options.Batch / 2, Weights: serving})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/models/scene"
 )
 
-// Real training, which the race detector would slow down tenfold to find nothing: a learner has one goroutine.
+// Real training. The race detector would slow it down tenfold and find nothing, because a learner has one goroutine.
 
 // accuracy measures weights on samples.
 func (s *street) accuracy(weights []float32, list []Sample) float64 {
@@ -32,7 +32,7 @@ func (s *street) accuracy(weights []float32, list []Sample) float64 {
 	return rightShare(all.right)
 }
 
-// live lets a learner see n samples and a look for each of some periods.
+// live shows a learner n samples in each of some periods, with a check at the end of each.
 func (s *street) live(l *Learner, from time.Duration, n int, c *scene.Conditions, spoil func(*Sample)) (until time.Duration, reports []Report) {
 	now := from
 	for look := range l.options.Looks {
@@ -53,15 +53,15 @@ func (s *street) live(l *Learner, from time.Duration, n int, c *scene.Conditions
 	return now, reports
 }
 
-// dark is darker and noisier than anything that the models were trained for.
+// dark returns conditions darker and noisier than those in the models' training.
 func dark() *scene.Conditions {
 	c := scene.Night()
 	c.Light, c.Rain, c.Noise, c.Occlusion = 0.15, 0.5, 0.05, 0.35
 	return &c
 }
 
-// TestLearnsTheNight: real weights, real gradients. Night falls, the learner notices, and what it publishes knows the
-// night and still the day.
+// TestLearnsTheNight uses real weights and real gradients. Night falls, the learner notices, and its published
+// weights know the night and still the day.
 func TestLearnsTheNight(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
@@ -85,7 +85,7 @@ func TestLearnsTheNight(t *testing.T) {
 	}
 }
 
-// TestWrongLabelsPublishNothingWorse: 30 % of the labels are another class, drawn by chance.
+// TestWrongLabelsPublishNothingWorse: 30 % of the labels are another class, drawn at random.
 func TestWrongLabelsPublishNothingWorse(t *testing.T) {
 	s := openStreet(t)
 	for _, c := range []*scene.Conditions{nil, dark()} {
@@ -113,7 +113,7 @@ func TestWrongLabelsPublishNothingWorse(t *testing.T) {
 	}
 }
 
-// TestWhatGoesWrong: one night, in which the first publication fails, and what candidates can be like.
+// TestWhatGoesWrong is one night in which the first publication fails, and candidates are bad in several ways.
 func TestWhatGoesWrong(t *testing.T) {
 	s := openStreet(t)
 	full, numbers := errors.New("the disk is full"), []int(nil)
@@ -127,7 +127,7 @@ func TestWhatGoesWrong(t *testing.T) {
 	})
 	now, reports := s.live(l, 0, 1200, dark(), nil)
 
-	// What serves stays, and the next judgement tries again under another number.
+	// The serving weights stay, and the next judgement tries again under another number.
 	failed := slices.IndexFunc(reports, func(r Report) bool { return errors.Is(r.Discarded, full) })
 	if c := l.Counts(); failed < 0 || c.Unpublished != 1 || c.Published == 0 || numbers[1] != 3 || l.Version() != numbers[len(numbers)-1] {
 		t.Fatalf("%+v, versions %v, serving %d", c, numbers, l.Version())
@@ -144,7 +144,7 @@ func TestWhatGoesWrong(t *testing.T) {
 	t.Run("rollback", func(t *testing.T) { s.rollBack(t, l, now) })
 }
 
-// breakLoss lets the trainer run on weights that are no numbers.
+// breakLoss makes the trainer run on weights that are not numbers.
 func (s *street) breakLoss(t *testing.T, l *Learner) {
 	broken := s.weights()
 	for i := range broken {
@@ -163,7 +163,7 @@ func (s *street) breakLoss(t *testing.T, l *Learner) {
 	}
 }
 
-// expectDiscarded judges the candidate, which must be thrown away and counted.
+// expectDiscarded judges the candidate, which must be discarded and counted.
 func expectDiscarded(t *testing.T, s *street, l *Learner, count *int, why error) {
 	t.Helper()
 	version, before := l.Version(), *count
@@ -187,7 +187,7 @@ func (s *street) offer(l *Learner, n int) {
 	}
 }
 
-// rollBack puts the first weights in force again: under a new number, and until the next drift.
+// rollBack makes the first weights serve again, under a new number and until the next drift.
 func (s *street) rollBack(t *testing.T, l *Learner, now time.Duration) {
 	learnt := l.numbered
 	if err := l.Rollback(99); err == nil || !strings.Contains(err.Error(), "99") {
@@ -200,15 +200,15 @@ func (s *street) rollBack(t *testing.T, l *Learner, now time.Duration) {
 		t.Errorf("version %d after %d", l.Version(), learnt)
 	}
 
-	// The same night goes on: that is no drift, so the rollback holds.
+	// The same night continues, which is no drift, so the rollback holds.
 	s.live(l, now, 400, dark(), nil)
 	if l.Version() != learnt+1 {
 		t.Errorf("version %d was published over a rollback", l.Version())
 	}
 }
 
-// TestWhatWasReplacedComesBack: weights that got into force and answer next to nothing rightly are replaced by those before
-// them, once candidates are judged.
+// TestWhatWasReplacedComesBack shows that published weights that answer almost nothing correctly are replaced by
+// their predecessors when candidates are judged.
 func TestWhatWasReplacedComesBack(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
@@ -226,7 +226,7 @@ func TestWhatWasReplacedComesBack(t *testing.T) {
 	}
 }
 
-// TestKnownVersionsAreTriedFirst: when the world changes, what was good once serves at once if it is better now.
+// TestKnownVersionsAreTriedFirst shows that after a drift an earlier version serves at once if it is better now.
 func TestKnownVersionsAreTriedFirst(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
@@ -236,14 +236,14 @@ func TestKnownVersionsAreTriedFirst(t *testing.T) {
 	s.offer(l, 100)
 	l.noteDrift(plan.DriftReport{Drifted: true, ImpactHigh: 0.5}, time.Second)
 
-	// Two versions are known from now on: the first, and the one that served when the night came.
+	// Two versions are known from now on: the first one, and the one that served when the night came.
 	r := s.steps(l, 1)[0]
 	if r.Work != Judging || !r.Published || l.Counts().Recalled != 1 || l.Version() != 3 || !slices.Equal(l.Weights(), s.weights()) || len(l.known) != 2 {
 		t.Errorf("%+v, version %d, %+v, %d known", r, l.Version(), l.Counts(), len(l.known))
 	}
 }
 
-// TestTheSameSeedPublishesTheSame versions.
+// TestTheSameSeedPublishesTheSame shows that the same seed publishes the same versions.
 func TestTheSameSeedPublishesTheSame(t *testing.T) {
 	run := func() (float32, Counts) {
 		s := openStreet(t)

@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/models"
 )
 
-// copyModel makes a repository of vehicle-s alone.
+// copyModel returns a repository with only vehicle-s.
 func copyModel(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,7 +30,8 @@ func openStore(t *testing.T, dir string) *Store {
 	return OpenStore(dir, r.Net())
 }
 
-// TestVersionsSurviveARestart: what was saved is what a store that opens later reads, and what the repository serves.
+// TestVersionsSurviveARestart shows that a store that opens later reads what was saved, and that the repository
+// serves it.
 func TestVersionsSurviveARestart(t *testing.T) {
 	dir := copyModel(t)
 	s := openStore(t, dir)
@@ -57,7 +58,7 @@ func TestVersionsSurviveARestart(t *testing.T) {
 		t.Errorf("the repository serves %+v, %v", m, err)
 	}
 
-	// Of the learnt versions the last ones stay, and of the others all.
+	// The last of the learned versions stay, and all of the others.
 	if all, err := s.list(); err != nil || len(all) != 1+storedMost || all[0] != 1 || all[1] != 5 {
 		t.Errorf("%v, %v", all, err)
 	}
@@ -108,7 +109,7 @@ func TestAFullDiskLeavesTheOldVersion(t *testing.T) {
 	}
 }
 
-// TestAVersionThatDoesNotLoadIsTakenOut: so that it does not serve after a restart either.
+// TestAVersionThatDoesNotLoadIsTakenOut: it must not serve after a restart either.
 func TestAVersionThatDoesNotLoadIsTakenOut(t *testing.T) {
 	dir := copyModel(t)
 	s := openStore(t, dir)

@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/models"
 )
 
-// TestATeacherThatHangs: who asks is kept no longer than the limit and then not at all, until the answer has come after all;
-// a teacher that still hangs at the end is not freed under its own feet.
+// TestATeacherThatHangs shows that a caller waits no longer than the limit, and not at all until the late answer has
+// come. A teacher that still hangs at the end is not freed during its call.
 func TestATeacherThatHangs(t *testing.T) {
 	release, freed := make(chan map[string][]float32), 0
 	predict := func([]byte) (map[string][]float32, error) { return <-release, nil }
@@ -24,7 +24,7 @@ func TestATeacherThatHangs(t *testing.T) {
 		t.Fatalf("asked again: %v, want that the first answer is overdue", err)
 	}
 
-	// Answers that come in time are the question's own, not the late ones.
+	// Answers that come in time belong to their own question, not to the late one.
 	x.limit = time.Minute
 	release <- map[string][]float32{"scores": {1, 0, 1, 0}}
 	for x.hangs() {
@@ -43,7 +43,8 @@ func TestATeacherThatHangs(t *testing.T) {
 	close(release)
 }
 
-// TestATeacherSaysWhatItFailedOn: its errors are those of the model, and answers that are no scores are one.
+// TestATeacherSaysWhatItFailedOn shows that its errors are those of the model, and that answers that are not scores
+// are an error.
 func TestATeacherSaysWhatItFailedOn(t *testing.T) {
 	broken := errors.New("out of memory")
 	out := map[string][]float32{"boxes": {1}}
@@ -61,7 +62,8 @@ func TestATeacherSaysWhatItFailedOn(t *testing.T) {
 	}
 }
 
-// TestATeacherOfAnotherSizeIsRefused: before ONNX Runtime is asked for anything; one of the same size opens.
+// TestATeacherOfAnotherSizeIsRefused shows that the refusal comes before any call of ONNX Runtime, and that one of
+// the same size opens.
 func TestATeacherOfAnotherSizeIsRefused(t *testing.T) {
 	student, _ := models.Find("vehicle-s")
 	for name, want := range map[string]string{

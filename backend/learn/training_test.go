@@ -10,7 +10,8 @@ import (
 	"downbeat.dev/models"
 )
 
-// TestDeclarationsSurviveTheDisk: every classifier of the tree can be declared, and is read as it was.
+// TestDeclarationsSurviveTheDisk shows that every classifier of the tree can be declared, and that reading returns
+// the same declaration.
 func TestDeclarationsSurviveTheDisk(t *testing.T) {
 	for _, r := range models.Recipes() {
 		about, err := DescribeNet(r.Structure())

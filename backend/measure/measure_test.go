@@ -39,7 +39,7 @@ func open(t *testing.T, m *device.Model) (*emu.Executor, *device.Slot) {
 	return e, slots[0]
 }
 
-// TestRun measures an emulated GPU: it is never faster than its profile, and hardly slower.
+// TestRun measures an emulated GPU, which is never faster than its profile and hardly slower.
 func TestRun(t *testing.T) {
 	m := emulatedModel(t, 6, 300*time.Microsecond, time.Millisecond)
 	e, slot := open(t, m)
@@ -218,7 +218,7 @@ func (s *stopping) Submit(b device.Batch) error {
 	return s.Executor.Submit(b)
 }
 
-// TestMeasuringStopsBetweenBatches wants no batch after the end of the context.
+// TestMeasuringStopsBetweenBatches shows that no batch runs after the end of the context.
 func TestMeasuringStopsBetweenBatches(t *testing.T) {
 	m := emulatedModel(t, 4, 10*time.Microsecond, 0)
 	e, slot := open(t, m)
@@ -245,8 +245,8 @@ func TestMeasuringStopsBetweenBatches(t *testing.T) {
 	}
 }
 
-// TestCheck compares a GPU with profiles that it does and does not have. Each batch but the third of a size is slowed down
-// by its host, which no profile knows.
+// TestCheck compares a GPU with profiles that it has and does not have. The host slows down each batch except the
+// third of a size, which no profile shows.
 func TestCheck(t *testing.T) {
 	const alpha, beta = 500 * time.Microsecond, 2 * time.Millisecond
 	m := emulatedModel(t, 4, alpha, beta)

@@ -9,13 +9,13 @@ import (
 	"downbeat.dev/internal/memcost"
 )
 
-// FuzzUnmarshalCost: decoding and checking a model file takes no more memory than its bytes allow.
+// FuzzUnmarshalCost shows that decoding and checking a model file takes no more memory than its bytes allow.
 func FuzzUnmarshalCost(f *testing.F) {
 	const fixed = 256 << 10
 	f.Add(sample(f).Marshal())
 	f.Add([]byte("no model"))
 
-	// A graph of many empty parts, of each kind that a graph has.
+	// A graph with many empty parts of each kind.
 	for field := protowire.Number(1); field <= 16; field++ {
 		part := protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), nil)
 		graph := bytes.Repeat(part, 1<<12)

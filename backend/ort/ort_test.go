@@ -138,7 +138,7 @@ func TestModelWithoutBatchDimension(t *testing.T) {
 	}
 }
 
-// TestBadModels: each is refused with an error that says what is wrong, and the executor stays usable.
+// TestBadModels shows that each is refused with an error that says what is wrong, and that the executor stays usable.
 func TestBadModels(t *testing.T) {
 	r := openRuntime(t)
 	garbage := twice(t, 4, onnx.Batched(4))
