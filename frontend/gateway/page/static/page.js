@@ -1,5 +1,5 @@
 "use strict";
-// Draws what /v2/downbeat/page tells, once a second. No library, no other host.
+// Draws the answer of /v2/downbeat/page, once a second. Uses no library and no other host.
 
 const colors = ["#3b6fd4", "#d9822b", "#2b9e77", "#a855c7", "#c44569", "#6b8e23", "#0f8aa8", "#94713c", "#e377c2", "#b8a200", "#7f8794", "#5e3c99"];
 const $ = (id) => document.getElementById(id);
@@ -13,7 +13,7 @@ const short = (n) => n >= 1e6 ? (n / 1e6).toFixed(1) + "M" : n >= 1e4 ? (n / 1e3
 const millis = (n) => n === 0 ? "–" : n >= 100 ? n.toFixed(0) + " ms" : n >= 10 ? n.toFixed(1) + " ms" : n.toFixed(2) + " ms";
 const percent = (part, all) => all === 0 ? "–" : (100 * part / all).toFixed(part > 0 && part / all < 0.01 ? 2 : 1).replace(/\.0$/, "") + " %";
 
-// colorOf gives each model its own color, by its place among all models.
+// colorOf gives each model its own color, by its position among all models.
 let order = [];
 const colorOf = (key) => {
   if (!order.includes(key)) order.push(key);
@@ -32,13 +32,13 @@ function surface(canvas, height) {
   return [g, width, height];
 }
 
-// round is the next 1, 2 or 5 times a power of ten.
+// round returns the next 1, 2 or 5 times a power of ten.
 function roundUp(n) {
   const p = Math.pow(10, Math.floor(Math.log10(Math.max(n, 1))));
   return [1, 2, 5, 10].map((k) => k * p).find((k) => k >= n) || 10 * p;
 }
 
-// chartFrame draws the grid and the scale of a chart of n values a second each, and returns where they lie.
+// chartFrame draws the grid and the scale of a chart of n values per second each, and returns their positions.
 function chartFrame(canvas, height, low, high, n, label) {
   const [g, w, h] = surface(canvas, height), left = 42, top = 6, bottom = h - 14;
   const x = (i) => left + (w - left) * (n > 1 ? i / (n - 1) : 1), y = (v) => bottom - (bottom - top) * (v - low) / (high - low);
@@ -56,7 +56,7 @@ function chartFrame(canvas, height, low, high, n, label) {
   return {g, x, y};
 }
 
-// fillBetween fills what lies between two curves.
+// fillBetween fills the area between two curves.
 function fillBetween(g, x, y, from, to, fill, alpha) {
   g.globalAlpha = alpha; g.fillStyle = fill;
   g.beginPath(); g.moveTo(x(0), y(from[0]));
@@ -65,7 +65,7 @@ function fillBetween(g, x, y, from, to, fill, alpha) {
   g.fill(); g.globalAlpha = 1;
 }
 
-// curve draws a line through values; where there is none it breaks.
+// curve draws a line through values, with a gap where there is none.
 function curve(g, x, y, values, color) {
   g.strokeStyle = color; g.lineWidth = 1.5;
   g.beginPath();
@@ -73,7 +73,7 @@ function curve(g, x, y, values, color) {
   g.stroke();
 }
 
-// curveChart draws curves of the same length over one scale.
+// curveChart draws curves of the same length on one scale.
 function curveChart(canvas, height, curves, low, high, label) {
   const frame = chartFrame(canvas, height, low, high, curves[0]?.values.length ?? 0, label);
   for (const c of curves) curve(frame.g, frame.x, frame.y, c.values, c.color);
@@ -89,7 +89,7 @@ function series(canvas, m, color) {
   curve(g, x, y, m.good, color);
 }
 
-// sizes draws how many requests travelled in batches of each size.
+// sizes draws how many requests were in batches of each size.
 function sizes(canvas, m, color) {
   const [g, w, h] = surface(canvas, 54), bottom = h - 14;
   const counts = (m.sizes || []).map((n, b) => n * b);
@@ -159,7 +159,7 @@ function timeline(d) {
   $("span").textContent = "the last " + d.window + " ms; numbers in blocks are batch sizes" + ((d.steps || []).length ? ", empty blocks steps of spare work" : "");
 }
 
-// card makes a model's panel once; update fills it.
+// card creates a model's panel once; update fills it.
 function card(key) {
   const el = document.createElement("article");
   el.className = "model";
@@ -223,7 +223,7 @@ function draw(d) {
   document.documentElement.dataset.drawn = "yes";
 }
 
-// sessions lists what sessions are promised and get, and draws the stages of the latest frames.
+// sessions lists the promises of sessions and how they are kept, and draws the stages of the latest frames.
 function sessions(d) {
   const rows = d.applications.flatMap((a) => a.sessions.map((s) => [a.name, (s.name || "session " + s.number), short(s.rate) + " frames/s", millis(s.latency_ns / 1e6),
     percent(s.in_time, s.frames), String(s.late + s.failed), String(s.skipped), s.hurt ? "broken" : "kept"]));
@@ -250,7 +250,7 @@ function sessions(d) {
   }
 }
 
-// fetchStatus asks for one of the gateway's answers; null: it has none, as its scheduler runs elsewhere.
+// fetchStatus fetches one of the gateway's answers; null: there is none, because its scheduler runs elsewhere.
 async function fetchStatus(what) {
   const answer = await fetch("/v2/downbeat/" + what, {cache: "no-store"});
   if (!answer.ok && what === "page") throw new Error(answer.status);

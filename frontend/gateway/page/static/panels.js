@@ -1,8 +1,8 @@
 "use strict";
-// What is told beside the page's own data: what GPUs hold, how families are answered, which versions are tried. Each
-// function takes the answer of one path below /v2/downbeat/ and fills its section, which is hidden while there is nothing.
+// The panels beside the page's own data: the models on GPUs, the answers of families, the versions on trial. Each
+// function takes the answer of one path below /v2/downbeat/ and fills its section, which is hidden while it is empty.
 
-// node makes an element: its children are elements or texts.
+// node creates an element; its children are elements or texts.
 function node(tag, className, ...children) {
   const e = document.createElement(tag);
   if (className) e.className = className;
@@ -23,10 +23,11 @@ function dot(color) {
   return e;
 }
 
-// gpusMost bounds the GPUs that are drawn.
+// gpusMost bounds the number of GPUs that are drawn.
 const gpusMost = 48;
 
-// residency draws the GPUs by kind and sub-cluster: what each holds, as wide as it is large, and the plan under way.
+// residency draws the GPUs by kind and sub-cluster, with the models on each, as wide as they are large, and the
+// current plan.
 function residency(p) {
   const news = [p.number === 0 ? "no plan was applied since the scheduler started" : `plan ${p.number} is ${p.state}: ${count(p.steps_taken, "step")} taken, ${p.steps_left} left`];
   const lines = [...(p.under_way || []).map((s) => `under way: ${s.act} ${s.model} on ${s.gpu}`), ...(p.left_out || []).map((s) => `left out: ${s.model} on ${s.gpu}: ${s.why}`)];
@@ -35,7 +36,7 @@ function residency(p) {
   $("planstate").textContent = news[0];
   $("plannews").replaceChildren(...lines.map((text) => node("li", "", text)));
 
-  // One scale for all GPUs: what the fullest of them holds. Their memory may be a thousand times as much.
+  // One scale for all GPUs: the contents of the fullest. Their memory may be a thousand times larger.
   const held = (g) => sum(g.models.map((m) => m.static_bytes + m.dynamic_bytes)), most = Math.max(1, ...p.gpus.map(held));
   const groups = new Map();
   for (const g of p.gpus.slice(0, gpusMost)) {
@@ -55,7 +56,7 @@ function residency(p) {
   $("residency").replaceChildren(...drawn);
 }
 
-// segment is one model on a GPU; one that takes no requests there yet, or no more, is pale.
+// segment is one model on a GPU. A model that takes no requests there, not yet or no longer, is pale.
 function segment(m) {
   const size = m.static_bytes + m.dynamic_bytes, e = node("span", m.state === "offered" ? "" : "pale", m.model);
   e.title = `${m.model}: ${bytes(size)}, ${m.state}, ${short(m.rate)} requests/s on all GPUs`;
@@ -64,10 +65,10 @@ function segment(m) {
   return e;
 }
 
-// The latest answers of explain, oldest first: prices and shares over time are of those, from when the page was opened.
+// The latest answers of explain, oldest first. Prices and shares over time begin when the page was opened.
 const explained = [], explainedMost = 120;
 
-// explanation draws prices, and of every family who answers it and why.
+// explanation draws prices, and for every family which variants answer it and why.
 function explanation(x) {
   spareWork = x.spare || [];
   explained.push(x);
@@ -118,11 +119,11 @@ function shareChart(canvas, f) {
   }
 }
 
-// What was learnt is shown over the last two minutes, each second as the mean of the comparisons near it.
+// A learner's accuracy over the last two minutes: each second is the mean of the comparisons near it.
 const learntSeconds = 120, learntNear = 4;
 let spareWork = []; // of the latest explanation
 
-// learners draws how learners stand: the accuracy of what serves beside that of the weights which learning began with.
+// learners draws the state of learners: the accuracy of the serving weights beside that of the first weights.
 function learners(d) {
   $("learnerbox").hidden = d.learners.length === 0;
   $("learners").replaceChildren(...d.learners.map((l) => {
@@ -158,7 +159,7 @@ function drawLearnt(canvas, l) {
   });
 }
 
-// canaries lists the rules by which versions are tried, with what was counted.
+// canaries lists the rules for versions on trial, with their counts.
 function canaries(d) {
   $("canarybox").hidden = d.canaries.length === 0;
   const ends = (e) => `${e.good} good, ${e.bad} bad, ${millis(e.good + e.bad ? 1e3 * e.seconds / (e.good + e.bad) : 0)}`;
