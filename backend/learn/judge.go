@@ -144,12 +144,21 @@ func (j *judge) see(list []Sample) (all sight, answered int, err error) {
 
 // Answer returns, for each sample, whether a net with these weights answers its class, and the sample's features.
 func Answer(net train.Net, weights []float32, list []Sample, library string) (right []bool, f plan.Features, err error) {
+	return AnswerAt(0, net, weights, list, library)
+}
+
+// AnswerAt is Answer by an early exit of the net, from 1; 0: by the whole net.
+func AnswerAt(exit int, net train.Net, weights []float32, list []Sample, library string) (right []bool, f plan.Features, err error) {
 	j, err := newJudge(Options{Net: net, Library: library}, weights)
 	if err != nil {
 		return nil, f, err
 	}
 	defer j.close()
+
 	all, err := j.answerSamples(list)
+	if err == nil && exit > 0 {
+		all.right = all.exits[exit-1]
+	}
 	return all.right, all.features, err
 }
 

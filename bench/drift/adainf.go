@@ -22,9 +22,12 @@ type adainf struct {
 	models  []*adainfModel
 	jobs    sessionServed
 	asked   bool // a drift has affected some model
-	even    bool // variant I: every model is trained, for equal times
-	ahead   bool // the period's samples are available at its beginning, not at its end
-	frozen  bool // variant U: the affected models are determined once, after the first period with a drift
+
+	serve  jobServing // runs the jobs; nil: simulateSessions
+	even   bool       // variant I: every model is trained, for equal times
+	ahead  bool       // the period's samples are available at its beginning, not at its end
+	frozen bool       // variant U: the affected models are determined once, after the first period with a drift
+	exits  bool       // answers by early exits; without, it is variant E
 }
 
 // adainfModel is adainf's state of one model.
@@ -37,6 +40,7 @@ type adainfModel struct {
 	initial float64   // accuracy of the first weights on the initial samples farthest from their mean
 	impact  float64   // the accuracy lost at present; 0: not drifted
 	alarms  int
+	floor   float64 // A_m: an early exit must be as accurate
 
 	window []learn.Sample // of this period, the samples farthest from the old ones first
 	next   int            // index of the next sample for training
@@ -51,26 +55,29 @@ const (
 	divergentAgree = 4
 )
 
-func openAdaInf(s Setting, streams []*stream) (learning, error) {
-	return newAdaInf(s, streams, adainf{})
-}
-
-func openAdaInfEven(s Setting, streams []*stream) (learning, error) {
-	return newAdaInf(s, streams, adainf{even: true})
-}
-
-func openAdaInfAhead(s Setting, streams []*stream) (learning, error) {
-	return newAdaInf(s, streams, adainf{ahead: true})
-}
-
-func openAdaInfFrozen(s Setting, streams []*stream) (learning, error) {
-	return newAdaInf(s, streams, adainf{frozen: true})
+// variantOf opens a variant of the method.
+func variantOf(v adainf) func(Setting, []*stream) (learning, error) {
+	return func(s Setting, streams []*stream) (learning, error) { return newAdaInf(s, streams, v) }
 }
 
 func newAdaInf(s Setting, streams []*stream, variant adainf) (learning, error) {
 	a := &variant
-	a.setting, a.streams, a.jobs = s, streams, simulateSessions(s)
+	a.setting, a.streams = s, streams
+	if a.serve == nil {
+		a.serve = func(s Setting, cost [2]float64) (sessionServed, error) { return simulateSessions(s, cost), nil }
+	}
+	var err error
+	if a.jobs, err = a.serve(s, wholeNetworks); err != nil {
+		return nil, err
+	}
+
 	for _, st := range streams {
+		if a.exits {
+			if err := st.attachExits(s.Library); err != nil {
+				a.close()
+				return nil, err
+			}
+		}
 		m, err := newAdaInfModel(s, st)
 		if err != nil {
 			a.close()
@@ -82,18 +89,18 @@ func newAdaInf(s Setting, streams []*stream, variant adainf) (learning, error) {
 }
 
 func newAdaInfModel(s Setting, st *stream) (*adainfModel, error) {
-	right, features, err := learn.Answer(st.recipe.Net(), st.start, st.initial, s.Library)
+	right, features, err := learn.Answer(st.net, st.start, st.initial, s.Library)
 	if err != nil {
 		return nil, err
 	}
-	m := &adainfModel{serving: st.start, mean: meanFeature(features)}
+	m := &adainfModel{serving: st.start, mean: meanFeature(features), floor: floorOf(shareRight(right))}
 
 	// Judge the initial samples by the same statistic as later ones, else the farthest samples of any set would look
 	// worse.
 	order := byDistance(features, m.mean)
 	m.initial = rightAmong(right, order[:divergentCount(len(order), divergentAgree)])
 
-	m.trainer, err = train.New(st.recipe.Net(), train.Options{Batch: batchMax, Weights: st.start, Library: s.Library})
+	m.trainer, err = train.New(st.net, train.Options{Batch: batchMax, Weights: st.start, Library: s.Library})
 	return m, err
 }
 
@@ -113,7 +120,7 @@ func (a *adainf) beginPeriod(period int) error {
 		if err != nil {
 			return err
 		}
-		right, features, err := learn.Answer(st.recipe.Net(), m.serving, window, a.setting.Library)
+		right, features, err := learn.Answer(st.net, m.serving, window, a.setting.Library)
 		if err != nil {
 			return err
 		}
@@ -125,6 +132,11 @@ func (a *adainf) beginPeriod(period int) error {
 		}
 		if m.impact > 0 {
 			m.alarms++
+		}
+		if a.exits {
+			if err := a.chooseExit(i, window, order); err != nil {
+				return err
+			}
 		}
 
 		// Train on the farthest samples first, and on none twice before all have been used.
@@ -138,7 +150,7 @@ func (a *adainf) beginPeriod(period int) error {
 	for _, m := range a.models {
 		a.asked = a.asked || m.impact > 0
 	}
-	return nil
+	return a.runJobs()
 }
 
 // findImpact returns the loss of accuracy on the farthest samples, relative to the first weights on the farthest
@@ -206,6 +218,15 @@ func cosine(a, b []float32) float64 {
 	return ab / math.Max(1e-12, math.Sqrt(aa*bb))
 }
 
+// shareRight returns the share of right answers.
+func shareRight(right []bool) float64 {
+	all := make([]int, len(right))
+	for i := range all {
+		all[i] = i
+	}
+	return rightAmong(right, all)
+}
+
 // rightAmong returns the share of right answers among some samples.
 func rightAmong(right []bool, some []int) float64 {
 	n := 0
@@ -227,11 +248,16 @@ func (a *adainf) endSecond(time.Duration) error {
 		return nil
 	}
 
-	training := a.jobs.training * float64(tick)
 	for i, m := range a.models {
+		share := a.weightOf(m) / total
+		training := a.jobs.training * share
+		if a.jobs.apart && share > 0 {
+			training = a.jobs.each[i]
+		}
+
 		// A step that does not fit into the second's share still begins in it.
-		for m.spent += time.Duration(training * a.weightOf(m) / total); m.spent >= trainTime(); m.spent -= trainTime() {
-			if err := m.trainStep(a.streams[i].recipe.Net()); err != nil {
+		for m.spent += time.Duration(training * float64(tick)); m.spent >= trainTime(); m.spent -= trainTime() {
+			if err := m.trainStep(a.streams[i].net); err != nil {
 				return err
 			}
 		}

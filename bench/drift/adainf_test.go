@@ -14,11 +14,11 @@ import (
 func TestSessions(t *testing.T) {
 	s := DefaultSetting()
 	requests := arrivals.NewUnit(s.Seed, arrivals.Poisson, arrivals.Even(2), s.rate()*servedSpan.Seconds()*1.01+100).At(s.rate(), servedSpan, nil)
-	if paper := serveSessions(requests, 5*time.Millisecond, float64(s.GPUs)); paper.finish > 0.7 {
+	if paper := serveSessions(requests, 5*time.Millisecond, float64(s.GPUs), wholeNetworks); paper.finish > 0.7 {
 		t.Errorf("sessions of 5 ms: %+v", paper)
 	}
 
-	best := simulateSessions(s)
+	best := simulateSessions(s, wholeNetworks)
 	queue, err := simulateServing(s, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestJobs(t *testing.T) {
 		{[2]int{32, 1}, answerTime(32) + answerTime(1) - 1, 32},
 		{[2]int{33, 0}, time.Second, 33},
 	} {
-		answered, left := runJob(c.requests, c.budget)
+		answered, left := runJob(c.requests, c.budget, wholeNetworks)
 		if answered != c.answered || left < 0 {
 			t.Errorf("%v in %v: %d answered, %v left, want %d", c.requests, c.budget, answered, left, c.answered)
 		}

@@ -124,6 +124,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"gpus: 0: want":   func(s *Setting) { s.GPUs = 0 },
 		"load: 2: want":   func(s *Setting) { s.Load = 2 },
 		"spare: NaN":      func(s *Setting) { s.Spare = math.NaN() },
+		"tests: 10: want": func(s *Setting) { s.Tests = 10 },
 		"periods: 1":      func(s *Setting) { s.Periods = 1 },
 		"no-such-folder/": func(s *Setting) { s.Models = "no-such-folder" },
 	} {

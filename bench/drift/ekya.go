@@ -25,6 +25,7 @@ type ekya struct {
 	began   time.Duration
 	shares  [10]served // by tenths of the GPUs used for retraining
 	last    float64    // finish rate of the last window
+	live    bool       // it has the samples of the window before, as a system that runs has
 }
 
 const (
@@ -37,27 +38,46 @@ const (
 var ekyaEpochs = [...]int{1, 2, 5, 10} // number of epochs of its configurations
 
 func openEkya(s Setting, streams []*stream) (learning, error) {
-	e := &ekya{setting: s, streams: streams}
+	return newEkya(ekya{setting: s, streams: streams})
+}
+
+func openEkyaLive(s Setting, streams []*stream) (learning, error) {
+	return newEkya(ekya{setting: s, streams: streams, live: true})
+}
+
+func newEkya(e ekya) (learning, error) {
 	for i := range e.shares {
 		var err error
-		if e.shares[i], err = simulateServing(s, 1-float64(i)/10); err != nil {
+		if e.shares[i], err = simulateServing(e.setting, 1-float64(i)/10); err != nil {
 			return nil, err
 		}
 	}
-	for _, st := range streams {
+
+	for _, st := range e.streams {
 		e.serving = append(e.serving, st.start)
 	}
-	return e, nil
+	return &e, nil
 }
 
 // beginPeriod plans a window, and computes the result of its retraining.
 func (e *ekya) beginPeriod(period int) error {
 	e.began, e.swapAt = Period*time.Duration(period), 0
+	e.last = e.shares[0].finish
+
+	// The first window of a running system has no samples.
+	from := period
+	if e.live {
+		from--
+	}
+	if from < 0 {
+		return nil
+	}
+
 	all := make([][]learn.Sample, len(e.streams))
 	curves := make([][]float64, len(e.streams))
 	for m, st := range e.streams {
 		var err error
-		if all[m], err = st.drawMany(ofPeriods+period*perPeriod, windowSamples, period); err != nil {
+		if all[m], err = st.drawMany(ofPeriods+from*perPeriod, windowSamples, from); err != nil {
 			return err
 		}
 		if curves[m], err = e.profileModel(m, all[m]); err != nil {
@@ -67,7 +87,6 @@ func (e *ekya) beginPeriod(period int) error {
 
 	epochs, tenths := e.steal(curves)
 	if tenths == 0 {
-		e.last = e.shares[0].finish
 		return nil
 	}
 
@@ -93,7 +112,7 @@ func (e *ekya) beginPeriod(period int) error {
 func (e *ekya) profileModel(m int, all []learn.Sample) (curve []float64, err error) {
 	held := all[:len(all)/4]
 	judge := func(weights []float32) error {
-		a, err := learn.Accuracy(e.streams[m].recipe.Net(), weights, held, e.setting.Library)
+		a, err := learn.Accuracy(e.streams[m].net, weights, held, e.setting.Library)
 		curve = append(curve, a)
 		return err
 	}
@@ -108,7 +127,7 @@ func (e *ekya) profileModel(m int, all []learn.Sample) (curve []float64, err err
 
 // retrain continues training of a model's serving weights on samples. It calls judge, unless nil, after each epoch.
 func (e *ekya) retrain(m int, list []learn.Sample, epochs int, judge func([]float32) error) ([]float32, error) {
-	net := e.streams[m].recipe.Net()
+	net := e.streams[m].net
 	t, err := train.New(net, train.Options{Batch: batchMax, Weights: e.serving[m], Library: e.setting.Library})
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func spentTimes(s Setting) (all []spent, err error) {
 		return nil, err
 	}
 
-	jobs := simulateSessions(s)
+	jobs := simulateSessions(s, wholeNetworks)
 	return []spent{
 		{"none", 1 - served.idle, 0},
 		{oursName, 1 - served.idle, s.Spare * served.idle},
@@ -151,7 +151,7 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 
 	answered, err := timeOf(func() error {
-		_, _, err := learn.Answer(streams[0].recipe.Net(), streams[0].start, streams[0].initial[:512], in.Setting.Library)
+		_, _, err := learn.Answer(streams[0].net, streams[0].start, streams[0].initial[:512], in.Setting.Library)
 		return err
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func drawDivergent(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 			if err != nil {
 				return nil, err
 			}
-			right, features, err := learn.Answer(st.recipe.Net(), st.start, list, in.Setting.Library)
+			right, features, err := learn.Answer(st.net, st.start, list, in.Setting.Library)
 			if err != nil {
 				return nil, err
 			}

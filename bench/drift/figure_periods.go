@@ -198,13 +198,14 @@ func drawAccuracy(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 
 	// Name policies that were not run. The clairvoyant one is no system, so it appears only in the claims.
-	mean := func(policy string) float64 { return meanOf(in.Periods, policy, gpus, nil, accuracyOf) }
-	over := func(one, other string) string {
-		if x := mean(one) - mean(other); !math.IsNaN(x) {
+	mean := func(policy string, gpus int) float64 { return meanOf(in.Periods, policy, gpus, nil, accuracyOf) }
+	overOn := func(few int, one, other string) string {
+		if x := mean(one, few) - mean(other, gpus); !math.IsNaN(x) {
 			return fmt.Sprintf("%.2f points", 100*x)
 		}
 		return "not run"
 	}
+	over := func(one, other string) string { return overOn(gpus, one, other) }
 
 	const why = "all learning wins at most some points on this schedule: the models of the tree lose less to the dark than the paper's"
 	where := fmt.Sprintf(", %d GPUs", gpus)
@@ -216,20 +217,22 @@ func drawAccuracy(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		{What: "ours over AdaInf" + where, Published: "-", Ours: over(oursName, "adainf"), Verdict: figure.NoNumber},
 		{What: "the best weights of each period from its first second on, over AdaInf" + where, Published: "-", Ours: over("clairvoyant", "adainf") + "; over ours " + over("clairvoyant", oursName), Verdict: figure.NoNumber,
 			Why: "what learning without delay would win: 0322"},
+		{What: "ours on a quarter of the GPUs over Ekya" + where, Published: "AdaInf on 4 GPUs as Ekya on 16", Ours: overOn(gpus/4, oursName, "ekya") + "; over an Ekya that learns from the window before " + overOn(gpus/4, oursName, "ekya-live"), Verdict: figure.Beside,
+			Why: "Ekya is given its window's samples when the window begins, which a running system has not"},
 		{What: "ours over no learning" + where, Published: "-", Ours: over(oursName, "none"), Verdict: figure.NoNumber},
 	}
 	return d, nil
 }
 
 func drawFinish(_ context.Context, in *Inputs) (*figure.Drawing, error) {
-	d, rows, gpus, err := drawSystems(in, "finish", func(r PeriodRow) float64 { return r.Finish }, 0)
+	d, rows, gpus, err := drawSystems(in, "finish", finishOf, 0)
 	if err != nil {
 		return nil, err
 	}
 
 	// The claim is about the largest cluster.
 	mean := func(policy string) string {
-		return percent(meanOf(rows, policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
+		return percent(meanOf(rows, policy, gpus, nil, finishOf))
 	}
 
 	d.Claims = []figure.Claim{{What: fmt.Sprintf("finish rate, %d GPUs", gpus), Published: "AdaInf 94 % to 98 %, Ekya 50 to 54 points less", Ours: fmt.Sprintf("ours %s, AdaInf %s, Ekya %s", mean(oursName), mean("adainf"), mean("ekya")),
@@ -261,39 +264,4 @@ func drawSystems(in *Inputs, name string, number func(PeriodRow) float64, least 
 
 	d.Panels = []chart.Panel{time, size}
 	return d, rows, gpus, nil
-}
-
-// drawVariants draws figure 22.
-func drawVariants(_ context.Context, in *Inputs) (*figure.Drawing, error) {
-	rows, err := selectRows(in, "adainf", "adainf-i", "adainf-u")
-	if err != nil {
-		return nil, err
-	}
-
-	// A variant lacks one mechanism of the whole method.
-	gpus := mostGPUs(rows)
-	d := &figure.Drawing{Header: []string{"variant", "gpus", "accuracy", "finish"}}
-	panel := chart.Panel{Title: "accuracy over time", XLabel: "period", YLabel: "accuracy", YMin: 0.8}
-	addOverTime(&panel, rows, gpus, accuracyOf)
-	d.Panels = []chart.Panel{panel}
-
-	whole := meanOf(rows, "adainf", gpus, nil, accuracyOf)
-	for _, v := range []struct{ policy, what, published string }{{"adainf-i", "I: the time divided evenly", "−18 points"}, {"adainf-u", "U: impacts found once", "−17 points"}} {
-		mean := meanOf(rows, v.policy, gpus, nil, accuracyOf)
-		if math.IsNaN(mean) || math.IsNaN(whole) {
-			continue // it was not run
-		}
-		d.Add(v.policy, gpus, mean, meanOf(rows, v.policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
-		d.Claims = append(d.Claims, figure.Claim{What: v.what, Published: v.published, Ours: fmt.Sprintf("%+.2f points", 100*(mean-whole)), Verdict: figure.Judge(mean < whole), Why: "the sign is the other one, or none"})
-	}
-
-	for _, v := range []struct{ what, published, why string }{
-		{"S: the space divided evenly", "−7 points", "one application runs, whose jobs are alike: their shares are even already"},
-		{"E: no early exits", "−8 points", "exits leave more time to train, and more time teaches this baseline nothing here: on four GPUs it is no better than on one (bench/results/drift)"},
-		{"M1: requests one at a time", "−4 points", "accuracy is not simulated with memory; figure 8 has the time that it takes more"},
-		{"M2: no order of eviction", "−5 points", "accuracy is not simulated with memory; figure 23 has what the order is worth"},
-	} {
-		d.Claims = append(d.Claims, figure.Claim{What: v.what, Published: v.published, Ours: "not run", Verdict: figure.Beside, Why: v.why})
-	}
-	return d, nil
 }

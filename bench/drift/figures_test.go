@@ -110,3 +110,30 @@ func TestDivergence(t *testing.T) {
 		}
 	}
 }
+
+// TestVariants: each variant is compared with the whole method on its own ground, and only if both were run.
+func TestVariants(t *testing.T) {
+	var rows []PeriodRow
+	for policy, x := range map[string][2]float64{"adainf": {0.9, 1}, "adainf-apart": {0.95, 1}, "adainf-s": {0.93, 0.7}, "adainf-m1": {0.8, 0.5}} {
+		rows = append(rows, PeriodRow{Policy: policy, GPUs: 4, Accuracy: x[0], Finish: x[1]})
+	}
+	rows = append(rows, PeriodRow{Policy: "adainf-s", GPUs: 4, Period: 1, Accuracy: 0.1}) // the whole method has no such period
+	d, err := drawVariants(t.Context(), &Inputs{Periods: rows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Claims) != 2 || d.Claims[0].Ours != "-2.00 points" || d.Claims[0].Verdict != figure.Holds || d.Claims[1].Ours != "-30.00 points" || d.Claims[1].Verdict != figure.Holds {
+		t.Errorf("%+v, want S alone, by its own ground", d.Claims)
+	}
+
+	// A finish rate that should fall and stays is another result, and so is one that falls and should stay.
+	for _, c := range []struct {
+		falls bool
+		gain  float64
+		want  figure.Verdict
+	}{{true, 0, figure.Differs}, {false, 0.001, figure.Holds}, {false, -0.1, figure.Differs}, {true, 0.1, figure.Differs}} {
+		if got := claimFinish(variant{rateFalls: c.falls}, c.gain); got.Verdict != c.want {
+			t.Errorf("falls %v, %+.3f: %s, want %s", c.falls, c.gain, got.Verdict, c.want)
+		}
+	}
+}

@@ -5,7 +5,7 @@ import "math"
 // countLabel counts a class of a period.
 func (s *stream) countLabel(period, class int) {
 	for period >= len(s.labels) {
-		s.labels = append(s.labels, make([]float64, s.recipe.Net().TargetLen()))
+		s.labels = append(s.labels, make([]float64, s.net.TargetLen()))
 	}
 
 	s.labels[period][class]++

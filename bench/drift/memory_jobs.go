@@ -23,6 +23,8 @@ type memorySetting struct {
 	resident  float64       // share of all parameters on the device, beside the largest batch's intermediates
 	pinned    float64       // likewise, in pinned memory
 	alpha     float64       // of the eviction score
+	apart     bool          // variant M1: each request runs its layers on its own
+	byAge     bool          // variant M2: what was used longest ago is evicted
 	periods   int           // of the drift schedule
 	period    time.Duration // instead of the paper's 50 s: the state of memory is stable after some jobs
 	batch     int           // most frames of a batch of answers
@@ -129,6 +131,9 @@ func (r *memoryRun) openNetworks() error {
 func (r *memoryRun) openGPU(device, pinned int64) (err error) {
 	if r.g, err = newMemoryGPU(r.gpu, device, pinned, r.alpha, r.seed); err != nil {
 		return err
+	}
+	if r.byAge {
+		r.g.table.EvictOldest()
 	}
 
 	for _, app := range r.all {

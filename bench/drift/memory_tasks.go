@@ -31,6 +31,8 @@ type batchRun struct {
 	kind         residency.Kind // of its intermediates
 	intermediate []residency.ID // by number; noContent once freed
 	fetch, held  []residency.ID // of the current layer
+	whole        *batchWork     // the batch of which this is one request (variant M1); nil: this is the batch
+	requests     int            // of whole
 }
 
 func (r *memoryRun) beginBatch(app *memoryApp, network, size int, kind residency.Kind) (*batchRun, error) {
@@ -74,7 +76,7 @@ func (b *batchRun) runLayer(layer int, times time.Duration, also []residency.ID)
 	if g.looks() {
 		b.lookAround()
 	}
-	if err := g.runLayer(b.fetch, b.held, times*l.took); err != nil {
+	if err := g.runLayer(b.fetch, b.held, times*b.layerTime(layer)); err != nil {
 		return fmt.Errorf("layer %d of %s: %w", layer, b.r.memorySetting.networks[b.network], err)
 	}
 	g.releaseContents(b.fetch[:params])
@@ -186,18 +188,16 @@ func (r *memoryRun) retrain(app *memoryApp, until time.Duration) (trained int, e
 
 // trainStep runs a forward and a backward pass, and keeps all layers' outputs in between.
 func (r *memoryRun) trainStep(app *memoryApp, network int, work *batchWork) error {
-	b, err := r.beginBatch(app, network, batchMax, residency.RetrainIntermediates)
+	all, err := r.beginBatches(app, network, batchMax, residency.RetrainIntermediates)
 	if err != nil {
 		return err
 	}
-
-	for layer := range work.layers {
-		if err := b.runLayer(layer, 1, nil); err != nil {
-			return err
-		}
+	if err := r.runLayers(all, func(b *batchRun, layer int) error { return b.runLayer(layer, 1, nil) }); err != nil {
+		return err
 	}
 
-	for layer := len(work.layers) - 1; layer >= 0; layer-- {
+	return r.runLayers(all, func(b *batchRun, step int) error {
+		layer := len(work.layers) - 1 - step
 		if err := b.runLayer(layer, backward, nil); err != nil {
 			return err
 		}
@@ -208,11 +208,8 @@ func (r *memoryRun) trainStep(app *memoryApp, network int, work *batchWork) erro
 		}
 
 		// Layers before the one that made an output no longer need it.
-		if err := b.freeIntermediates(func(a activation) bool { return a.first == layer }); err != nil {
-			return err
-		}
-	}
-	return nil
+		return b.freeIntermediates(func(a activation) bool { return a.first == layer })
+	})
 }
 
 // answerFrames runs the networks one after another, each layer for all frames of a batch.
@@ -221,7 +218,7 @@ func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 	var detected time.Duration // when the detector had ended
 	for network := range r.networks {
 		for left := frames; left > 0; left -= r.batch {
-			b, err := r.beginBatch(app, network, min(left, r.batch), residency.Intermediates)
+			now, err := r.beginBatches(app, network, min(left, r.batch), residency.Intermediates)
 			if err != nil {
 				return err
 			}
@@ -234,19 +231,20 @@ func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 			if network == trained {
 				r.g.noteAllSeen(app.params[network], updatedParameters)
 			}
-			batches = append(batches, b)
+			batches = append(batches, now...)
 
-			for layer := range b.work.layers {
+			err = r.runLayers(now, func(b *batchRun, layer int) error {
 				if err := b.runLayer(layer, 1, found); err != nil {
 					return err
 				}
 				if len(found) > 0 {
-					r.g.reused[detectorOutputs] = append(r.g.reused[detectorOutputs], r.g.now-b.work.layers[layer].took-detected)
+					r.g.reused[detectorOutputs] = append(r.g.reused[detectorOutputs], r.g.now-b.layerTime(layer)-detected)
 					found = nil
 				}
-				if err := b.freeIntermediates(func(a activation) bool { return a.last == layer }); err != nil {
-					return err
-				}
+				return b.freeIntermediates(func(a activation) bool { return a.last == layer })
+			})
+			if err != nil {
+				return err
 			}
 		}
 		if network == 0 {

@@ -14,7 +14,7 @@ import (
 type Policy struct {
 	Name string
 	open func(s Setting, streams []*stream) (learning, error)
-	// bound marks policies that are no rivals; `all` leaves them out.
+	// bound marks policies that are no rivals, or serve on other ground; `all` leaves them out.
 	bound bool
 	// untrained policies are not compared with fully retrained weights, whose training takes longest.
 	untrained bool
@@ -39,12 +39,12 @@ type learning interface {
 
 // Policies returns all policies.
 func Policies() []Policy {
-	return []Policy{
-		{Name: "none", open: openNone}, {Name: "ours", open: openOurs}, {Name: "ekya", open: openEkya},
-		{Name: "adainf", open: openAdaInf}, {Name: "adainf-i", open: openAdaInfEven}, {Name: "adainf-u", open: openAdaInfFrozen}, {Name: "adainf-ahead", open: openAdaInfAhead},
-		{Name: "scrooge", open: openScrooge},
+	return append([]Policy{
+		{Name: "none", open: openNone}, {Name: "ours", open: openOurs}, {Name: "ekya", open: openEkya}, {Name: "ekya-live", open: openEkyaLive},
+		{Name: "adainf", open: variantOf(adainf{})}, {Name: "adainf-i", open: variantOf(adainf{even: true})}, {Name: "adainf-u", open: variantOf(adainf{frozen: true})},
+		{Name: "adainf-ahead", open: variantOf(adainf{ahead: true})}, {Name: "scrooge", open: openScrooge},
 		{Name: "clairvoyant", open: openClairvoyant, bound: true}, {Name: "instant", open: openInstant, bound: true}, {Name: "watch", open: openWatching, bound: true, untrained: true},
-	}
+	}, otherGrounds()...)
 }
 
 // Select returns the policies in a list.
@@ -103,7 +103,7 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 	// Each model has its own learner; they share only the idle GPU time.
 	o := &ours{setting: s, served: served}
 	for _, st := range streams {
-		l, err := learn.New(learn.Options{Net: st.recipe.Net(), Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
+		l, err := learn.New(learn.Options{Net: st.net, Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
 			Seed: s.Seed, Period: Period, StepTime: trainTime(), Batch: batchMax}, 0)
 		if err != nil {
 			o.close()

@@ -58,8 +58,7 @@ func (s *stream) trainOnPeriod(period int, set Setting) ([]float32, error) {
 
 // trainFully trains the first weights on samples and on the first data, for as long as necessary.
 func (s *stream) trainFully(list []learn.Sample, set Setting) ([]float32, error) {
-	net := s.recipe.Net()
-	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: set.Library})
+	t, err := train.New(s.net, train.Options{Batch: batchMax, Weights: s.start, Library: set.Library})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +69,7 @@ func (s *stream) trainFully(list []learn.Sample, set Setting) ([]float32, error)
 	for i := range fullSteps {
 		batch := list[i*fullRecent%(len(list)-fullRecent):][:fullRecent:fullRecent]
 		batch = append(batch, s.initial[i*(batchMax-fullRecent)%(len(s.initial)-batchMax):][:batchMax-fullRecent]...)
-		if err := trainOn(t, net, batch, firstRate*(1+math.Cos(math.Pi*float64(i)/fullSteps))/2); err != nil {
+		if err := trainOn(t, s.net, batch, firstRate*(1+math.Cos(math.Pi*float64(i)/fullSteps))/2); err != nil {
 			return nil, err
 		}
 	}

@@ -196,7 +196,7 @@ func (v *view) second(weights []float32) (err error) {
 
 	// Compute each version's accuracy once per period: answering the test set takes longest.
 	if v.seconds == 0 || &weights[0] != &before[0] {
-		if v.accuracy, err = v.stream.accuracy(v.period, weights, v.library); err != nil {
+		if v.accuracy, err = v.stream.accuracyOf(v.stream.exit, v.period, weights, v.library); err != nil {
 			return err
 		}
 	}

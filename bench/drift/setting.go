@@ -21,6 +21,7 @@ type Setting struct {
 	Load    float64 // requests' share of the GPUs' capacity in full batches
 	Spare   float64 // share of the idle GPU time that steps may use: the idle windows between batches
 	Periods int
+	Tests   int // of each model and period, by which accuracy counts
 	Seed    uint64
 	Models  string // the repository
 	Library string // ONNX Runtime; "": as in ort.Library
@@ -47,7 +48,6 @@ const (
 	slo          = 400 * time.Millisecond
 	tick         = time.Second
 	labelled     = 60 // samples per second of each model's stream
-	tested       = 384
 	initial      = 1200
 	batchMax     = 32 // of serving, and of training steps
 	trainingCost = 3  // cost of forward and backward pass, in forward passes
@@ -55,7 +55,7 @@ const (
 
 // DefaultSetting is AdaInf's: 4 GPUs, 20 periods.
 func DefaultSetting() Setting {
-	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Seed: 1, Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
+	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Tests: 384, Seed: 1, Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
 }
 
 func (s Setting) validate() error {
@@ -68,6 +68,8 @@ func (s Setting) validate() error {
 		return fmt.Errorf("spare: %v: want more than 0 to 1", s.Spare)
 	case s.Periods < 2 || s.Periods > 1000:
 		return fmt.Errorf("periods: %d: want 2 to 1000", s.Periods)
+	case s.Tests < 64 || s.Tests > perPeriod:
+		return fmt.Errorf("tests: %d: want 64 to %d", s.Tests, perPeriod)
 	case s.Given != nil && (s.Given.Learning < 0 || s.Given.Learning > 64*tick):
 		return fmt.Errorf("learning: %v a second: want 0 to 64s", s.Given.Learning)
 	}
@@ -77,8 +79,11 @@ func (s Setting) validate() error {
 // stream is one model's inputs over time, with the true classes.
 type stream struct {
 	recipe  models.Recipe
+	net     train.Net // with early exits for a policy that has them
+	exit    int       // the exit that answers, from 1; 0: the whole network
 	number  uint64
 	seed    uint64
+	tested  int       // tests of a period
 	start   []float32 // the model's initial weights
 	levels  []float64 // by period: 0 a clear day, 1 the darkest
 	initial []learn.Sample
@@ -107,7 +112,7 @@ func openStreams(s Setting) (all []*stream, err error) {
 		if err != nil {
 			return nil, err
 		}
-		st := &stream{recipe: r, number: uint64(i), seed: s.Seed, paint: models.NewPainter(), testsOf: -1}
+		st := &stream{recipe: r, net: r.Net(), number: uint64(i), seed: s.Seed, tested: s.Tests, paint: models.NewPainter(), testsOf: -1}
 		if st.start, err = r.Net().ReadWeights(m); err != nil {
 			return nil, err
 		}
@@ -155,21 +160,24 @@ const firstRate = 1e-3
 
 // specialise trains the first weights.
 func (s *stream) specialise(steps int, library string) error {
-	net := s.recipe.Net()
-	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: library})
+	t, err := train.New(s.net, train.Options{Batch: batchMax, Weights: s.start, Library: library})
 	if err != nil {
 		return err
 	}
 	defer t.Close()
+	return s.trainFirst(t, steps, firstRate)
+}
 
-	// The learning rate falls along a cosine, as when the models were made.
+// trainFirst trains on the first day, and makes the result the first weights. The learning rate falls along a cosine,
+// as when the models were made.
+func (s *stream) trainFirst(t *train.Trainer, steps int, most float64) error {
 	for i := range steps {
 		list, err := s.drawMany(ofTraining+i*batchMax, batchMax, 0)
 		if err != nil {
 			return err
 		}
-		rate := firstRate * (1 + math.Cos(math.Pi*float64(i)/float64(steps))) / 2
-		if err := trainOn(t, net, list, rate); err != nil {
+		rate := most * (1 + math.Cos(math.Pi*float64(i)/float64(steps))) / 2
+		if err := trainOn(t, s.net, list, rate); err != nil {
 			return err
 		}
 	}
@@ -237,12 +245,18 @@ func (s *stream) drawOne(period, i int) (learn.Sample, error) {
 
 // accuracy answers a period's tests with weights.
 func (s *stream) accuracy(period int, weights []float32, library string) (float64, error) {
+	return s.accuracyOf(0, period, weights, library)
+}
+
+// accuracyOf is accuracy of an exit; 0: the whole network.
+func (s *stream) accuracyOf(exit, period int, weights []float32, library string) (float64, error) {
 	if s.testsOf != period {
 		var err error
-		if s.tests, err = s.drawMany(ofTests+period*perPeriod, tested, period); err != nil {
+		if s.tests, err = s.drawMany(ofTests+period*perPeriod, s.tested, period); err != nil {
 			return 0, err
 		}
 		s.testsOf = period
 	}
-	return learn.Accuracy(s.recipe.Net(), weights, s.tests, library)
+	right, _, err := learn.AnswerAt(exit, s.net, weights, s.tests, library)
+	return shareRight(right), err
 }

@@ -20,9 +20,10 @@ func benchDrift() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()
-			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; for comparison clairvoyant (starts each period with its best weights), instant (trains in no time) and watch (detects drift, never trains)")
+			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, ekya-live, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; on the ground of AdaInf's variants adainf-apart, adainf-s, adainf-exits, adainf-memory, adainf-m1, adainf-m2; for comparison clairvoyant (starts each period with its best weights), instant (trains in no time) and watch (detects drift, never trains)")
 			gpus := fs.String("gpus", "1,4", "numbers of emulated GPUs, comma-separated")
 			fs.IntVar(&s.Periods, "periods", s.Periods, "periods of 50 s")
+			fs.IntVar(&s.Tests, "tests", s.Tests, "tests of each model and period; 384 tell accuracies apart to about 1.5 points")
 			fs.Float64Var(&s.Load, "load", s.Load, "request rate, as a share of the GPUs' capacity")
 			fs.Float64Var(&s.Spare, "spare", s.Spare, "share of the idle GPU time that learning may use")
 			fs.Uint64Var(&s.Seed, "seed", s.Seed, "seed of schedules, scenes and requests")
