@@ -25,13 +25,48 @@ func TestEveryRequestIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.closeRig()
-	rate := 0.5 * 64 * batchMax / float64(r.exec[batchMax]) * 1e9
+	rate := 0.5 * r.set.fullRate()
 	r.stepVirtual(v, rate, time.Second)
 	r.resetCounts(false)
 	r.stepVirtual(v, rate, 2*time.Second)
 	c := r.cores[0]
 	if c.dropped != 0 || float64(c.served) < 0.95*float64(c.sent) || float64(c.served)/float64(c.batches) < 0.9*batchMax {
 		t.Errorf("sent %d served %d dropped %d batches %d", c.sent, c.served, c.dropped, c.batches)
+	}
+}
+
+// TestFamiliesAreServed runs families on GPUs of three kinds: more than one kind runs batches, nothing is dropped at half of
+// what the most accurate variants carry, and nothing is allocated per request.
+func TestFamiliesAreServed(t *testing.T) {
+	v := &virtual{now: 1}
+	r, err := newRig(Setting{Models: 50, GPUs: 200, Cores: 1, Variants: 3, Kinds: 3}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.closeRig()
+	if len(r.families) != 50 || len(r.e.Stats().Load) != 3 {
+		t.Fatalf("%d families on %d kinds of GPUs, want 50 on 3", len(r.families), len(r.e.Stats().Load))
+	}
+
+	rate := 0.5 * r.set.fullRate()
+	r.stepVirtual(v, rate, time.Second)
+	r.resetCounts(false)
+	r.stepVirtual(v, rate, time.Second)
+	c := r.cores[0]
+	if c.dropped != 0 || float64(c.served) < 0.9*float64(c.sent) {
+		t.Errorf("sent %d served %d dropped %d", c.sent, c.served, c.dropped)
+	}
+	used := 0
+	for _, x := range r.e.Stats().Load {
+		if x.Idle < x.GPUs {
+			used++
+		}
+	}
+	if used < 2 {
+		t.Errorf("GPUs of %d kinds are in use, want two at least: one carries a third", used)
+	}
+	if n := testing.AllocsPerRun(5, func() { r.stepVirtual(v, rate, 50*time.Millisecond) }); n > 0.001*rate/20 {
+		t.Errorf("%v allocations in %.0f requests", n, rate/20)
 	}
 }
 
@@ -43,7 +78,7 @@ func TestOverloadDrops(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.closeRig()
-	r.stepVirtual(v, 2*8*batchMax/float64(r.exec[batchMax])*1e9, time.Second)
+	r.stepVirtual(v, 2*r.set.fullRate(), time.Second)
 	c := r.cores[0]
 	s := Sample{Sent: c.sent, Dropped: c.dropped}
 	if s.checkLimits() == nil || float64(c.dropped) < 0.3*float64(c.sent) {
@@ -173,8 +208,9 @@ func TestNaiveTakesWhatItIsOffered(t *testing.T) {
 }
 
 func TestSettingsAreChecked(t *testing.T) {
-	for set, want := range map[Setting]string{{0, 1, 1}: "0 models, want 1 to", {1, 0, 1}: "0 gpus, want 1 to", {1, 1, 0}: "0 cores, want 1 to",
-		{1, 1, 2}: "2 cores, want 1 to", {1 << 20, 1, 1}: "1048576 models, want 1 to", {1, 1 << 20, 1}: "1048576 gpus, want 1 to"} {
+	for set, want := range map[Setting]string{{Models: 0, GPUs: 1, Cores: 1}: "0 models, want 1 to", {Models: 1, GPUs: 0, Cores: 1}: "0 gpus, want 1 to", {Models: 1, GPUs: 1, Cores: 0}: "0 cores, want 1 to",
+		{Models: 1, GPUs: 1, Cores: 2}: "2 cores, want 1 to", {Models: 1 << 20, GPUs: 1, Cores: 1}: "1048576 models, want 1 to", {Models: 1, GPUs: 1 << 20, Cores: 1}: "1048576 gpus, want 1 to",
+		{Models: 1, GPUs: 2, Cores: 1, Kinds: 3}: "3 kinds: want at most", {Models: 2, GPUs: 2, Cores: 2, Variants: 2}: "2 cores: families"} {
 		if _, err := Run(context.Background(), set, Options{}, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q in it", set, err, want)
 		}
@@ -190,12 +226,12 @@ func TestReports(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range strings.Split("models gpus cores rps ns_per_req allocs_per_req grant_p50_ns grant_p99_ns dropped_pct lag_max_ns pass", " ") {
+	for _, k := range strings.Split("models variants kinds gpus cores rps ns_per_req allocs_per_req grant_p50_ns grant_p99_ns dropped_pct lag_max_ns pass", " ") {
 		if _, ok := keys[k]; !ok {
 			t.Errorf("key %s is missing", k)
 		}
 	}
-	p := []Point{{Setting{10, 8, 1}, 40, 5, 64}, {Setting{100, 64, 1}, 50, 6, 64}}
+	p := []Point{{Setting{Models: 10, GPUs: 8, Cores: 1}, 40, 5, 64}, {Setting{Models: 100, GPUs: 64, Cores: 1}, 50, 6, 64}}
 	b.Reset()
 	if err := WriteGrowthSVG(&b, p, p); err != nil || !strings.Contains(b.String(), "polyline") {
 		t.Error(err, b.String())
@@ -208,8 +244,9 @@ func TestReports(t *testing.T) {
 
 // BenchmarkStep is the cost per request on virtual time.
 func BenchmarkStep(b *testing.B) {
-	for _, set := range []Setting{{100, 10000, 1}, {1000, 10000, 1}, {10000, 10000, 1}} {
-		b.Run(fmt.Sprintf("models=%d/gpus=%d", set.Models, set.GPUs), func(b *testing.B) {
+	for _, set := range []Setting{{Models: 100, GPUs: 10000, Cores: 1}, {Models: 1000, GPUs: 10000, Cores: 1}, {Models: 10000, GPUs: 10000, Cores: 1},
+		{Models: 1000, GPUs: 9999, Cores: 1, Variants: 3}, {Models: 1000, GPUs: 9999, Cores: 1, Variants: 3, Kinds: 3}} {
+		b.Run(fmt.Sprintf("models=%d/gpus=%d/variants=%d/kinds=%d", set.Models, set.GPUs, max(1, set.Variants), max(1, set.Kinds)), func(b *testing.B) {
 			v := &virtual{now: 1}
 			r, err := newRig(set, v)
 			if err != nil {

@@ -25,14 +25,14 @@ type Point struct {
 // the GPUs' capacity. Batches are full in both.
 func Growth(ctx context.Context, progress func(string)) (models, gpus []Point, err error) {
 	for _, m := range []int{10, 100, 1000, 10000} {
-		p, err := measurePoint(ctx, Setting{m, 10000, 1}, progress)
+		p, err := measurePoint(ctx, Setting{Models: m, GPUs: 10000, Cores: 1}, progress)
 		if err != nil {
 			return nil, nil, err
 		}
 		models = append(models, p)
 	}
 	for _, g := range []int{8, 64, 512, 4096, 10000} {
-		p, err := measurePoint(ctx, Setting{10, g, 1}, progress)
+		p, err := measurePoint(ctx, Setting{Models: 10, GPUs: g, Cores: 1}, progress)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -57,8 +57,7 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 	}
 	defer r.closeRig()
 
-	capacity := float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
-	rate := min(20e6, 0.5*capacity)
+	rate := min(20e6, 0.5*set.fullRate())
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
 

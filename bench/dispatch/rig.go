@@ -18,10 +18,14 @@ import (
 // Setting is the measured setting.
 type Setting struct {
 	Models, GPUs, Cores int
+	// Variants is the number of variants of each model, which is then a family, and Kinds the number of kinds of GPUs; 0
+	// counts as 1.
+	Variants, Kinds int
 }
 
 // The workload: ℓ(b) = 200 µs·b + 2 ms up to 64 and an SLO of 100 ms for every model, even popularity. With full
-// batches a GPU sustains 4,300 r/s, so 10,000 GPUs sustain 43 M r/s.
+// batches a GPU sustains 4,300 r/s, so 10,000 GPUs sustain 43 M r/s. The most accurate variant of a family takes as long
+// on the fastest kind of GPUs; see families.go.
 const (
 	alpha    = 200_000
 	beta     = 2_000_000
@@ -33,12 +37,12 @@ const (
 
 // rig is an engine with emulated GPUs and generators, one thread per core.
 type rig struct {
-	set   Setting
-	e     *engine.Engine
-	back  *engine.Backend
-	exec  [batchMax + 1]int64
-	cores []*core
-	clock engine.Clock
+	set      Setting
+	e        *engine.Engine
+	kinds    []*kind
+	families []uint32 // their ids
+	cores    []*core
+	clock    engine.Clock
 }
 
 // core is one thread: the generator, the loop, and the completions of its partition's batches.
@@ -54,7 +58,7 @@ type core struct {
 	drawn  uint64 // number of these models from which it draws now
 	id     uint64
 	burst  [burst]wire.Submit
-	dones  []wire.Done
+	dones  [][]wire.Done // by kind of GPUs
 
 	mu       sync.Mutex   // guards the calendar and the fields below: any core may send a batch
 	calendar [slots]int32 // first of the batches that end in the slot, +1: a chain in running
@@ -76,11 +80,12 @@ type core struct {
 // running is a batch on an emulated GPU.
 type running struct {
 	done wire.Done
+	kind int32
 	next int32
 }
 
 // enterBatch enters a batch into the calendar. The caller holds mu.
-func (c *core) enterBatch(at int64, m wire.Done) {
+func (c *core) enterBatch(at int64, kind int32, m wire.Done) {
 	if c.unused == 0 {
 		c.running = append(c.running, running{})
 		c.unused = int32(len(c.running))
@@ -90,16 +95,15 @@ func (c *core) enterBatch(at int64, m wire.Done) {
 	// Places are numbered from 1: 0 ends a chain, so an empty slot needs no initialisation.
 	x := &c.running[i-1]
 	c.unused = x.next
-	x.done, x.next = m, c.calendar[at]
+	x.done, x.kind, x.next = m, kind, c.calendar[at]
 	c.calendar[at] = i
 }
 
 // leaveSlot moves the batches of a slot to dones. The caller holds mu.
 func (c *core) leaveSlot(at int64) {
-	c.dones = c.dones[:0]
 	for i := c.calendar[at]; i != 0; {
 		x := &c.running[i-1]
-		c.dones = append(c.dones, x.done)
+		c.dones[x.kind] = append(c.dones[x.kind], x.done)
 		i, x.next, c.unused = x.next, c.unused, i
 	}
 	c.calendar[at] = 0
@@ -119,25 +123,15 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	}
 	r.e = e
 
-	profile := make([]time.Duration, batchMax)
-	for b := range profile {
-		profile[b] = time.Duration(alpha*int64(b+1) + beta)
-		r.exec[b+1] = int64(profile[b])
-	}
-
 	for i := range set.Cores {
-		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
+		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48, dones: make([][]wire.Done, max(1, set.Kinds))}
 		// A model's partition is its id modulo the number of partitions: a core uses only its own.
 		c.first, c.step, c.models = uint64(i), uint64(set.Cores), uint64((set.Models+set.Cores-1-i)/set.Cores)
 		c.drawn = c.models
 		r.cores = append(r.cores, c)
 	}
 
-	h := wire.BackendHello{Name: "emulated", GPUs: make([]string, set.GPUs)}
-	for i := range set.Models {
-		h.Models = append(h.Models, wire.BackendModel{Profile: profile, Info: model.Info{Name: fmt.Sprint("m", i), SLO: slo}})
-	}
-	if r.back, err = e.OpenBackend(h, r); err != nil {
+	if err = r.openKinds(); err != nil {
 		return nil, err
 	}
 
@@ -150,8 +144,16 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	return r, nil
 }
 
-// Models, Peers and Cut complete the ports.
-func (r *rig) Models([]model.Info)    {}
+// Models implements engine.FrontendPort. It notes the families, whose ids follow those of their variants.
+func (r *rig) Models(m []model.Info) {
+	for i := range m {
+		if m[i].IsFamily() && !slices.Contains(r.families, m[i].ID) {
+			r.families = append(r.families, m[i].ID)
+		}
+	}
+}
+
+// Place, Peers and Cut complete the ports.
 func (r *rig) Place([]wire.Placement) {}
 
 // Command implements engine.BackendPort.
@@ -173,39 +175,16 @@ func (r *rig) Outcomes(m []wire.Outcome) {
 	c.mu.Unlock()
 }
 
-// sampleEvery is the number of batches per sampled delay.
-const sampleEvery = 8
-
-// Execute emulates the GPUs: it enters each batch into the calendar at its end.
-func (r *rig) Execute(m []engine.Order) {
-	for i := range m {
-		x := &m[i]
-		// The top byte of the batch's number is its partition, and each core has one partition.
-		c := r.cores[x.Batch>>56]
-		end := c.now.Load() + x.Start + r.exec[len(x.Requests)]
-		at := (end >> slotShift) & (slots - 1)
-		c.mu.Lock()
-		c.enterBatch(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Requests)]})
-		c.batches++
-		c.served += uint64(len(x.Requests))
-
-		if c.sampling && c.batches%sampleEvery == 0 && len(c.delays) < cap(c.delays) {
-			c.delays = append(c.delays, int64(r.clock.Now())-r.readyAt(x))
-		}
-		c.mu.Unlock()
-	}
-}
-
 // readyAt returns when the batch could first have been granted, with an idle GPU: when its n-th request had arrived
 // and the time d − ℓ(n+1) had come, for the smallest such n, or when it was full. Input.Key holds each request's
 // intended arrival.
-func (r *rig) readyAt(x *engine.Order) int64 {
+func readyAt(x *engine.Order, exec *table) int64 {
 	head := int64(x.Requests[0].Input.Key) + slo
 	ready := int64(1) << 62
 	for k := range x.Requests {
 		at := int64(x.Requests[k].Input.Key)
 		if n := k + 1; n < batchMax {
-			at = max(at, head-r.exec[n+1])
+			at = max(at, head-exec[n+1])
 		}
 		ready = min(ready, at)
 	}
@@ -215,6 +194,10 @@ func (r *rig) readyAt(x *engine.Order) int64 {
 // runLoad offers rate requests/s in total for d. With wake, the models' first requests are spread over an SLO: models
 // that start together send their batches together for long, in waves that do not occur otherwise.
 func (r *rig) runLoad(rate float64, d time.Duration, wake bool) {
+	if r.families != nil {
+		defer r.keepHouse()()
+	}
+
 	var wg sync.WaitGroup
 	for _, c := range r.cores {
 		wg.Add(1)
@@ -290,6 +273,9 @@ func (c *core) nextModel() uint32 {
 	c.draw += 0x9E3779B97F4A7C15
 	hi, lo := bits.Mul64(c.draw, 0xD6E8FEB86659FD93)
 	hi, _ = bits.Mul64(hi^lo, c.drawn)
+	if c.r.families != nil {
+		return c.r.families[hi]
+	}
 	return uint32(hi*c.step + c.first)
 }
 
@@ -302,8 +288,11 @@ func (c *core) completeDue(now int64) {
 		c.mu.Lock()
 		c.leaveSlot(at)
 		c.mu.Unlock()
-		if len(c.dones) > 0 {
-			c.r.back.Done(c.dones)
+		for k, m := range c.dones {
+			if len(m) > 0 {
+				c.r.kinds[k].back.Done(m)
+				c.dones[k] = m[:0]
+			}
 		}
 	}
 }

@@ -21,6 +21,8 @@ const (
 // Result is one setting's result.
 type Result struct {
 	Models       int     `json:"models"`
+	Variants     int     `json:"variants"` // of each model
+	Kinds        int     `json:"kinds"`    // of GPUs
 	GPUs         int     `json:"gpus"`
 	Cores        int     `json:"cores"`
 	RPS          float64 `json:"rps"` // highest rate that passed
@@ -80,13 +82,15 @@ func (s *Sample) checkLimits() error {
 
 // Run finds the highest rate that one setting sustains. progress gets a line per tried rate.
 func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Result, error) {
-	res := Result{Models: set.Models, GPUs: set.GPUs, Cores: set.Cores}
+	res := Result{Models: set.Models, Variants: max(1, set.Variants), Kinds: max(1, set.Kinds), GPUs: set.GPUs, Cores: set.Cores}
 	if err := set.checkSetting(); err != nil {
 		return res, err
 	}
 
 	// The virtual cost bounds the search from above: real time adds waiting to the same decisions.
-	guess, err := virtualCost(Setting{set.Models, set.GPUs, 1})
+	alone := set
+	alone.Cores = 1
+	guess, err := virtualCost(alone)
 	if err != nil {
 		return res, err
 	}
@@ -102,8 +106,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	}
 	defer r.closeRig()
 
-	capacity := 0.95 * float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
-	top := min(capacity, 1.3e9/guess*float64(set.Cores))
+	top := min(0.95*set.fullRate(), 1.3e9/guess*float64(set.Cores))
 	// The machine has disturbances, so a rate may fail twice before a lower one is tried.
 	best, err := highestRate(ctx, top, o.Tries, func(rate float64) error {
 		time.Sleep(rest)
@@ -162,6 +165,10 @@ func (s Setting) checkSetting() error {
 		return fmt.Errorf("%d models, want 1 to %d", s.Models, engine.ModelsMax)
 	case s.GPUs < 1 || s.GPUs > engine.GPUsMax:
 		return fmt.Errorf("%d gpus, want 1 to %d", s.GPUs, engine.GPUsMax)
+	case s.Variants < 0 || s.Variants > variantsMax || s.Kinds < 0 || s.Kinds > min(kindsMax, s.GPUs):
+		return fmt.Errorf("%d variants, %d kinds: want at most %d, and %d with a GPU of each", s.Variants, s.Kinds, variantsMax, kindsMax)
+	case s.Variants > 1 && s.Cores > 1:
+		return fmt.Errorf("%d cores: families are measured on one", s.Cores) // one thread polls the prices, too
 	case s.Cores < 1 || s.Cores > runtime.NumCPU() || s.Cores > s.Models:
 		return fmt.Errorf("%d cores, want 1 to %d (this machine's) and at most one per model", s.Cores, runtime.NumCPU())
 	}
@@ -218,7 +225,7 @@ func virtualCost(set Setting) (float64, error) {
 	}
 	defer r.closeRig()
 
-	rate := min(20e6, 0.7*float64(set.GPUs)*batchMax/float64(r.exec[batchMax])*1e9)
+	rate := min(20e6, 0.7*set.fullRate())
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
 

@@ -30,7 +30,7 @@ func (r *rig) stepVirtual(v *virtual, rate float64, d time.Duration) {
 
 		c.sent += burst
 		c.front.Submit(c.burst[:])
-		c.loop.Poll(v.now)
+		r.e.Poll(v.now)
 		c.completeDue(int64(v.now))
 	}
 }

@@ -19,6 +19,8 @@ func benchDispatch() command {
 			fs := flag.NewFlagSet("downbeat bench dispatch", flag.ContinueOnError)
 			models := fs.Int("models", 100, "models")
 			gpus := fs.Int("gpus", 10000, "GPUs")
+			variants := fs.Int("variants", 1, "variants of each model; with several each model is a family")
+			kinds := fs.Int("kinds", 1, "kinds of GPUs")
 			cores := fs.Int("cores", 1, "cores, each with a generator, a loop and a partition")
 			each := fs.Duration("each", 300*time.Millisecond, "length of one run; above 400ms, other processes' time slices disturb it")
 			tries := fs.Int("tries", 20, "maximum number of rates to try")
@@ -44,7 +46,7 @@ func benchDispatch() command {
 				return writeGrowth(ctx, *growth, progress)
 			}
 
-			r, err := dispatch.Run(ctx, dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores},
+			r, err := dispatch.Run(ctx, dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores, Variants: *variants, Kinds: *kinds},
 				dispatch.Options{Each: *each, Tries: *tries, Compare: *compare, Shared: *shared}, progress)
 			if err != nil {
 				return err

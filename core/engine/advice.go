@@ -76,10 +76,14 @@ func (g *registry) adviseUnused() {
 func (g *registry) adviseSlow(b *Backend) {
 	var slow []string
 	label := ""
+
+	// Once per sub-cluster, since a backend's GPUs share its profiles.
+	judged := make([]bool, len(g.clusters))
 	for _, u := range b.gpus {
-		if u == nil {
-			continue // no sub-cluster number was left for it
+		if u == nil || judged[u.sub] {
+			continue // of nil, no sub-cluster number was left for it
 		}
+		judged[u.sub] = true
 
 		c := g.clusters[u.sub]
 		for _, id := range c.models {

@@ -35,11 +35,11 @@ type answerMark struct {
 // setVariants sets the models of a family's variants; no variants: it is a plain model. mu is held.
 func (p *partition) setVariants(id uint32, variants []uint32) {
 	if len(variants) == 0 {
-		delete(p.families, id)
+		p.forgetVariants(id)
 		return
 	}
-	if p.families == nil {
-		p.families = map[uint32]*answers{}
+	for int(id) >= len(p.families) {
+		p.families = append(p.families, nil)
 	}
 	a := p.families[id]
 	if a == nil {
@@ -59,15 +59,28 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 	}
 }
 
+// forgetVariants makes a model one that is no family. mu is held.
+func (p *partition) forgetVariants(id uint32) {
+	if int(id) < len(p.families) {
+		p.families[id] = nil
+	}
+}
+
+// answersOf returns a family's answers; nil for a plain model. mu is held.
+func (p *partition) answersOf(id uint32) *answers {
+	if int(id) < len(p.families) {
+		return p.families[id]
+	}
+	return nil
+}
+
 // answerOf returns the number by which a GPU's backend knows a batch's model, the id that tells the frontend which
 // variant answered (0 for a plain model), and whether the GPU has the model loaded. mu is held.
 func (p *partition) answerOf(g *gpu, b *sched.Batch) (number, answer uint32, ok bool) {
 	id := b.Model
-	if len(p.families) > 0 {
-		if f := p.families[uint32(id)]; f != nil {
-			id = sched.ModelID(f.variants[b.Variant].model)
-			answer = uint32(id) + 1
-		}
+	if f := p.answersOf(uint32(id)); f != nil {
+		id = sched.ModelID(f.variants[b.Variant].model)
+		answer = uint32(id) + 1
 	}
 	number, ok = g.runs(id)
 	return number, answer, ok
@@ -88,7 +101,7 @@ func (a *answers) mark(slot int, c *modelCount) {
 
 // markAll restarts a family's counts: everything before is older than any span that is reported. mu is held.
 func (p *partition) markAll(id uint32) {
-	if a := p.families[id]; a != nil {
+	if a := p.answersOf(id); a != nil {
 		for slot := range a.marks {
 			a.mark(slot, &p.models[id])
 		}

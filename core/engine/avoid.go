@@ -44,7 +44,7 @@ func (p *partition) servedBeside(e *Engine, f *flight, without sched.Groups) boo
 		in := e.ranker(sub).groups.Load()
 		return in != nil && slices.ContainsFunc(*in, func(g sched.Groups) bool { return g&without == 0 })
 	}
-	return serves(f.gpu.sub) || slices.ContainsFunc(p.several[f.model], serves)
+	return serves(f.gpu.sub) || slices.ContainsFunc(p.severalOf(f.model), serves)
 }
 
 // groups returns the groups of the backends with GPUs in a sub-cluster.

@@ -113,7 +113,7 @@ func (g *registry) vacancy() uint32 {
 	if int(id) < len(p.models) {
 		p.models[id] = modelCount{}
 	}
-	delete(p.families, id)
+	p.forgetVariants(id)
 	p.mu.Unlock()
 	return id
 }

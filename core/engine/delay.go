@@ -107,16 +107,13 @@ func (p *partition) overrunOf(model uint32) *overrun {
 	}
 
 	latest := p.overruns[0]
-	for k, sub := range p.several[model] {
+	for k, sub := range p.several[at-severalHomes] {
 		if o := p.overrunKnown(sub); k == 0 || o.most > latest.most {
 			latest = o
 		}
 	}
 	return latest
 }
-
-// severalHomes in partition.homes marks a model whose sub-clusters are in partition.several.
-const severalHomes = sched.SubClusterLimit
 
 // overrunKnown returns the overrun of a sub-cluster, or that of the first one if it has none.
 func (p *partition) overrunKnown(sub uint32) *overrun {

@@ -154,7 +154,7 @@ func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 func (g *registry) answersOf(p *partition, m *entry, now sched.Time, span sched.Duration) Answered {
 	slot, at := g.pricing.marks.markBefore(now, span)
 	x := Answered{Seconds: time.Duration(now.Sub(max(at, m.since))).Seconds(), Variants: []AnsweredByOne{}, Drops: []DropsByOneRule{}}
-	a := p.families[m.info.ID]
+	a := p.answersOf(m.info.ID)
 	if a == nil {
 		return x
 	}

@@ -53,9 +53,9 @@ func (p *partition) learnOverrun(model uint32, late int64) {
 	if int(model) >= len(p.homes) {
 		return
 	}
-	homes := []uint32{p.homes[model]}
-	if homes[0] == severalHomes {
-		homes = p.several[model]
+	homes := p.severalOf(model)
+	if homes == nil {
+		homes = []uint32{p.homes[model]}
 	}
 	for _, sub := range homes {
 		if sub == 0 {

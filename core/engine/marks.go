@@ -68,7 +68,7 @@ func (x *pricing) recordPaid(now sched.Time) {
 		id := x.bidders[i].id
 		p := x.e.partition(sched.ModelID(id))
 		p.mu.Lock()
-		if a := p.families[id]; a != nil {
+		if a := p.answersOf(id); a != nil {
 			a.mark(slot, &p.models[id])
 		}
 		p.mu.Unlock()

@@ -72,6 +72,35 @@ func (p *partition) watchHomes(e *Engine, homes []uint32) {
 	}
 }
 
+// severalHomes is the least number in partition.homes that is a place in partition.several, and no sub-cluster.
+const severalHomes = sched.SubClusterLimit
+
+// severalOf returns the sub-clusters of a model with several homes; nil for one with a single home. mu is held.
+func (p *partition) severalOf(model uint32) []uint32 {
+	if int(model) >= len(p.homes) || p.homes[model] < severalHomes {
+		return nil
+	}
+	return p.several[p.homes[model]-severalHomes]
+}
+
+// listHomes returns the place of a list of sub-clusters in several. Models share their lists, so that those of all
+// models stay in a core's cache. mu is held.
+func (p *partition) listHomes(homes []uint32) uint32 {
+	if k := slices.IndexFunc(p.several, func(x []uint32) bool { return slices.Equal(x, homes) }); k >= 0 {
+		return uint32(k)
+	}
+
+	// A list that no model has any more gives its place to the new one.
+	for k := range p.several {
+		if !slices.Contains(p.homes, severalHomes+uint32(k)) {
+			p.several[k] = homes
+			return uint32(k)
+		}
+	}
+	p.several = append(p.several, homes)
+	return uint32(len(p.several) - 1)
+}
+
 // chooseHomes lets services with several homes choose among them by the newest outlooks. mu is held.
 func (p *partition) chooseHomes(e *Engine, t *turn) {
 	for i := range p.spread {

@@ -29,19 +29,19 @@ type partition struct {
 	idle       []uint32 // unused places in batches
 	models     []modelCount
 	recent     ring
-	strays     uint64              // Done messages for batches not in flight
-	unknown    uint64              // submissions for models that do not exist
-	duplicates uint64              // submissions of ids that are queued already
-	lost       [][]sched.Request   // memory of lost batches that a turn may still read, see reclaim
-	begun      uint64              // turns that took orders here,
-	told       atomic.Uint64       // and those that have delivered theirs; not under mu
-	gens       *rand.ChaCha8       // nil in virtual time, where batches are numbered alike in each run
-	watched    sched.Time          // time of the watchdog's last look
-	homes      []uint32            // by model: its sub-cluster, or severalHomes
-	several    map[uint32][]uint32 // by model: its sub-clusters, if several
-	spread     []spreadSub         // the sub-clusters in several
-	families   map[uint32]*answers // by model id, of families
-	overruns   []*overrun          // by sub-cluster; nil: use the first, which has no samples
+	strays     uint64            // Done messages for batches not in flight
+	unknown    uint64            // submissions for models that do not exist
+	duplicates uint64            // submissions of ids that are queued already
+	lost       [][]sched.Request // memory of lost batches that a turn may still read, see reclaim
+	begun      uint64            // turns that took orders here,
+	told       atomic.Uint64     // and those that have delivered theirs; not under mu
+	gens       *rand.ChaCha8     // nil in virtual time, where batches are numbered alike in each run
+	watched    sched.Time        // time of the watchdog's last look
+	homes      []uint32          // by model: its sub-cluster, or severalHomes + a place in several
+	several    [][]uint32        // the sub-clusters of models with several homes, each list once
+	spread     []spreadSub       // the sub-clusters in several
+	families   []*answers        // by model id; nil, or missing: it is no family
+	overruns   []*overrun        // by sub-cluster; nil: use the first, which has no samples
 }
 
 // accept queues one request, or returns the reason for refusing it.
@@ -165,12 +165,8 @@ func (p *partition) setService(e *Engine, t *turn, id uint32, s sched.Service, v
 
 	// A single home is the common case and needs no list.
 	p.homes[id] = s.Homes[0]
-	delete(p.several, id)
 	if len(s.Homes) > 1 {
-		if p.several == nil {
-			p.several = map[uint32][]uint32{}
-		}
-		p.homes[id], p.several[id] = severalHomes, s.Homes
+		p.homes[id] = severalHomes + p.listHomes(s.Homes)
 		p.watchHomes(e, s.Homes)
 	}
 

@@ -12,7 +12,7 @@ import (
 // of the batch's GPU. Otherwise some model would have no other home and would have to wait until a hold ends.
 func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
 	own := e.ranker(f.gpu.sub).models.Load()
-	return slices.ContainsFunc(p.several[f.model], func(sub uint32) bool {
+	return slices.ContainsFunc(p.severalOf(f.model), func(sub uint32) bool {
 		r := e.ranker(sub)
 		return sub != f.gpu.sub && r.working.Load() > 0 && containsAll(*r.models.Load(), *own)
 	})

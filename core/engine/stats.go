@@ -213,8 +213,8 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 		m.Ran[size].Batches += ran.Batches
 		m.Ran[size].Exec += ran.Exec
 	}
-	if p.families[id] != nil {
-		for _, c := range p.families[id].counts {
+	if a := p.answersOf(id); a != nil {
+		for _, c := range a.counts {
 			if m.Variants == nil {
 				m.Variants = map[uint32]uint64{}
 			}

@@ -32,6 +32,8 @@ type home struct {
 	residents []resident
 	intended  int     // the best resident at the current price
 	cheapest  int     // the resident with the least GPU time per request
+	cost      float64 // of the intended resident per request, in GPU seconds
+	costLeast float64 // the same of the cheapest
 	worth     float64 // of a request served here: accuracy minus the price of its GPU time
 	served    float64 // requests in batches, older ones with less weight
 	hasGPUs   bool    // it has GPUs
@@ -178,6 +180,9 @@ func (h *home) chooseVariant(m *model, price float64) {
 		// No resident answers in time, so an answer is worth nothing; the quickest loses least.
 		h.intended, h.worth = 0, -price*h.residents[0].cost
 	}
+
+	// An offer needs both, and then reads no resident.
+	h.cost, h.costLeast = h.residents[h.intended].cost, h.residents[h.cheapest].cost
 }
 
 // planBudget is the share of the budget that a service with several homes plans with.
@@ -208,7 +213,7 @@ func (h *home) leastDemand(demand int64) int64 {
 		return demand
 	}
 
-	return int64(float64(demand) * h.residents[h.cheapest].cost / h.intention().cost)
+	return int64(float64(demand) * h.costLeast / h.cost)
 }
 
 // countServed records that requests got a batch in a home.

@@ -187,7 +187,7 @@ func (p *Partition) Advance(now Time) {
 	if p.places != nil {
 		// Time alone makes a tentative schedule stale: batches that it placed for later become due.
 		if p.places.due <= now {
-			p.places.stale, p.places.whole = true, true
+			p.places.stale = true
 		}
 		p.Place(now)
 	}

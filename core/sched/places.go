@@ -17,6 +17,7 @@ type places struct {
 	round    uint32     // number of the schedule, so that each service counts once in it
 	looked   int        // services placed since queued was last cleaned
 	whole    bool       // place all of them
+	few      bool       // all of them were placed together at the latest schedule
 	stale    bool       // something has changed since the latest schedule
 	due      Time       // when to check all of them again
 }

@@ -146,3 +146,48 @@ func TestManyServicesAreLookedAtByBatch(t *testing.T) {
 		t.Errorf("%d schedules for %d batches of some 59 requests, want 6 a batch at most", looks, batches)
 	}
 }
+
+// TestManyServicesAreNeverAllPlacedForOne: a schedule that has to wait for a GPU on its way back is made up for the
+// services that have changed. With many of them, placing all would hold up every request for milliseconds.
+func TestManyServicesAreNeverAllPlacedForOne(t *testing.T) {
+	l := newFamilyLoop(t, 1000, 9999, 3)
+	l.run(400_000)
+	p := l.s.part
+	if len(p.places.queued) < 500 {
+		t.Fatalf("%d services wait, want most of 1000", len(p.places.queued))
+	}
+
+	p.places.stale = true
+	p.out.Frees = append(p.out.Frees, Free{})
+	p.Place(l.now)
+	p.out.Frees = p.out.Frees[:0]
+	if p.places.due > l.now.Add(placeAgain) {
+		t.Fatalf("the schedule is due in %v, want %v at most", p.places.due.Sub(l.now), placeAgain)
+	}
+	p.Advance(l.now.Add(placeAgain))
+	if n := len(p.places.set); n > 100 {
+		t.Errorf("%d services were placed anew, want only those that changed or are due within a millisecond", n)
+	}
+}
+
+// TestFewServicesThatBecomeManyKeepTheirTimes: services that were placed together, with one time for all of them, get
+// times of their own when there are more of them.
+func TestFewServicesThatBecomeManyKeepTheirTimes(t *testing.T) {
+	l := newFamilyLoop(t, 64, 60, 3)
+	for m := range 64 {
+		l.id++
+		l.s.Join(l.now, Request{ID: l.id, Model: ModelID(m), Deadline: l.now.Add(100 * ms)})
+		if m == placedMax-1 {
+			l.s.Advance(l.now)
+		}
+	}
+
+	p := l.s.part
+	p.places.stale = true // as after any change
+	l.s.Advance(l.now)
+	for i := range p.models {
+		if m := &p.models[i]; m.family.round > 0 && m.timer > m.family.lookAt {
+			t.Errorf("service %d has to be placed again in %v, and its timer rings in %v", i, m.family.lookAt.Sub(l.now), m.timer.Sub(l.now))
+		}
+	}
+}

@@ -3,7 +3,7 @@ package sched
 // placeQueues makes the tentative schedule and offers the batches that start now.
 func (p *Partition) placeQueues(now Time) {
 	s := p.places
-	all := p.chooseQueued()
+	few := p.chooseQueued()
 	s.stale, s.due = false, Never
 	if len(s.set) == 0 {
 		return
@@ -32,8 +32,8 @@ func (p *Partition) placeQueues(now Time) {
 		if m.family.placed < m.q.len() {
 			m.family.lookAt = min(m.family.lookAt, next)
 		}
-		p.growUnseen(now, m, all)
-		if all {
+		p.growUnseen(now, m, few)
+		if few {
 			s.due = min(s.due, m.family.lookAt)
 		} else if m.family.lookAt < m.timer {
 			m.timer = m.family.lookAt
@@ -42,8 +42,9 @@ func (p *Partition) placeQueues(now Time) {
 	}
 }
 
-// chooseQueued fills in the set of services to place. It returns whether these are all services with queued requests.
-func (p *Partition) chooseQueued() (all bool) {
+// chooseQueued fills in the set of services to place. It returns whether they are few enough to be all placed together,
+// after any change and when places.due has come; otherwise each has a timer of its own.
+func (p *Partition) chooseQueued() (few bool) {
 	s := p.places
 	s.round++
 
@@ -53,12 +54,13 @@ func (p *Partition) chooseQueued() (all bool) {
 		s.round++
 	}
 
-	all = s.whole || len(s.queued) <= placedMax
-	if s.whole = false; all {
+	few = len(s.queued) <= placedMax
+	if few || s.whole || s.few { // those that were few have no timers yet
 		s.set = p.keepQueued(s.set[:0], s.queued)
 	} else {
 		s.set = p.keepQueued(s.set[:0], s.changed)
 	}
+	s.whole, s.few = false, few
 	s.looked += len(s.set)
 
 	for _, at := range s.changed {
@@ -67,7 +69,7 @@ func (p *Partition) chooseQueued() (all bool) {
 		}
 	}
 	s.changed = s.changed[:0]
-	return all
+	return few
 }
 
 // keepQueued appends the services of some that have queued requests to kept, and clears their places.

@@ -28,15 +28,15 @@ func (p *Partition) growAlone(now Time, m *model, at int32) bool {
 
 // growUnseen lets requests join unchecked while the queued ones wait for more, or for a GPU, until the queue has
 // grown by a part.
-func (p *Partition) growUnseen(now Time, m *model, all bool) {
+func (p *Partition) growUnseen(now Time, m *model, few bool) {
 	f, n := m.family, m.q.len()
 	if n < growthShare || f.lookAt <= now {
 		return
 	}
 
-	// If all services are placed together, check the effect of another batch on the others.
+	// If few services are placed together, check the effect of another batch on the others.
 	whole := f.placed >= n && f.pieces > 0
-	if all && (!whole || f.pieces != 1) {
+	if few && (!whole || f.pieces != 1) {
 		return
 	}
 
