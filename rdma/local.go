@@ -11,17 +11,17 @@ import (
 // localLink joins two nodes of one process. A read is a copy, checked like any other; a message is copied once and
 // delivered on the sender's goroutine.
 type localLink struct {
-	self  *Peer // this end
-	twin  *Peer // this end's peer in the other node
-	other *localLink
+	self   *Peer      // this end
+	remote *Peer      // the peer in the other node
+	other  *localLink // the link of the other node
 
-	mu      sync.Mutex // guards the fields below: messages towards twin
+	mu      sync.Mutex // guards the fields below: messages towards remote
 	queue   [][]byte
 	spare   [][]byte
 	bytes   int
 	handing bool // a goroutine is delivering queued messages
 	closed  error
-	after   error // the twin is lost once that delivery ends
+	after   error // the remote is lost once that delivery ends
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 // join makes the two ends.
 func join(from, to *Node, addr string) (*Peer, error) {
 	a, b := newPeer(from, addr, to.id), newPeer(to, from.Addr(), from.id)
-	here, there := &localLink{self: a, twin: b}, &localLink{self: b, twin: a}
+	here, there := &localLink{self: a, remote: b}, &localLink{self: b, remote: a}
 	here.other, there.other = there, here
 	a.link, b.link = here, there
 	// Both nodes must have room, and neither may keep half a pair.
@@ -65,7 +65,7 @@ func (l *localLink) owed() int {
 
 func (l *localLink) postReads(r stream.Request) {
 	began := l.self.node.now()
-	pool := l.twin.node.pool
+	pool := l.remote.node.pool
 	var refusals memory.Refusals
 
 	for i := range r.Reads {
@@ -122,7 +122,7 @@ func (l *localLink) sendMessage(parts [][]byte, size int) error {
 		b := l.queue[i]
 		l.queue[i] = nil
 		l.mu.Unlock()
-		l.twin.receive(b)
+		l.remote.receive(b)
 		l.mu.Lock()
 		l.bytes -= len(b)
 		if len(l.spare) < localSpare && cap(b) <= localKept {
@@ -136,7 +136,7 @@ func (l *localLink) sendMessage(parts [][]byte, size int) error {
 	// A link cut from within Receive is lost only now: nothing may follow Lost.
 	if after := l.after; after != nil {
 		l.mu.Unlock()
-		l.twin.losePeer(after)
+		l.remote.losePeer(after)
 		l.mu.Lock()
 	}
 	return l.closed

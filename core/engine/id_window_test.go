@@ -74,8 +74,8 @@ func TestTagsAlike(t *testing.T) {
 	f.ask(two, "m", 50*ms)
 	f.Cancel([]wire.Cancel{{ID: one}})
 	s.ended(one, "canceled")
-	if st := s.e.Stats(); st.Queued != 1 || st.Twins != 0 {
-		t.Fatalf("%d queued and %d twins, want 1 and 0", st.Queued, st.Twins)
+	if st := s.e.Stats(); st.Queued != 1 || st.Duplicates != 0 {
+		t.Fatalf("%d queued and %d duplicates, want 1 and 0", st.Queued, st.Duplicates)
 	}
 	s.run(100 * ms)
 	s.ended(two, "output")
@@ -83,8 +83,8 @@ func TestTagsAlike(t *testing.T) {
 	f.ask(one, "m", 50*ms)
 	s.run(200 * ms)
 	s.ended(one, "canceled", "output")
-	if st := s.e.Stats(); st.Queued != 0 || st.Twins != 1 {
-		t.Fatalf("%d queued and %d twins at the end, want 0 and 1", st.Queued, st.Twins)
+	if st := s.e.Stats(); st.Queued != 0 || st.Duplicates != 1 {
+		t.Fatalf("%d queued and %d duplicates at the end, want 0 and 1", st.Queued, st.Duplicates)
 	}
 }
 

@@ -231,7 +231,7 @@ func (s *scripted) stats() string {
 	count("frontends", uint64(st.Frontends))
 	count("gpus", uint64(len(st.GPUs)))
 	count("queued", uint64(st.Queued))
-	count("twins", st.Twins)
+	count("duplicates", st.Duplicates)
 	count("strays", st.Strays)
 	count("unknown", st.Unknown)
 	for i := range st.Models {

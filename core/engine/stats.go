@@ -122,21 +122,21 @@ type LoadStats struct {
 
 // Stats is a snapshot. Numbers of different models may be microseconds apart.
 type Stats struct {
-	Now       sched.Time
-	Models    []ModelStats
-	GPUs      []GPUStats
-	Load      []LoadStats
-	Recent    []Ran  // the latest batches of each partition, oldest first
-	Steps     []Ran  // the latest steps of spare work of each sub-cluster, unordered; their Model and Size are 0
-	Frontends int    //
-	Queued    int    // requests, of all models
-	Unknown   uint64 // submissions for models that do not exist
-	Strays    uint64 // Done messages for batches not in flight
-	Twins     uint64 // submissions of ids that were queued already
-	Ctrl      sched.Duration
-	Data      sched.Duration // network delay bounds in force
-	Plan      uint64         // number of the latest plan; 0: none is known
-	Epochs    EpochStats
+	Now        sched.Time
+	Models     []ModelStats
+	GPUs       []GPUStats
+	Load       []LoadStats
+	Recent     []Ran  // the latest batches of each partition, oldest first
+	Steps      []Ran  // the latest steps of spare work of each sub-cluster, unordered; their Model and Size are 0
+	Frontends  int    //
+	Queued     int    // requests, of all models
+	Unknown    uint64 // submissions for models that do not exist
+	Strays     uint64 // Done messages for batches not in flight
+	Duplicates uint64 // submissions of ids that were queued already
+	Ctrl       sched.Duration
+	Data       sched.Duration // network delay bounds in force
+	Plan       uint64         // number of the latest plan; 0: none is known
+	Epochs     EpochStats
 }
 
 // Stats takes a snapshot. It takes every lock once, one after another.
@@ -170,7 +170,7 @@ func (e *Engine) Stats() Stats {
 		s.Queued += p.live
 		s.Unknown += p.unknown
 		s.Strays += p.strays
-		s.Twins += p.duplicates
+		s.Duplicates += p.duplicates
 		p.mu.Unlock()
 	}
 

@@ -16,11 +16,11 @@ import (
 func TestShortWayIsTheLongOne(t *testing.T) {
 	short := 0
 	for seed := range uint64(40) {
-		d := &twins{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3))}
+		d := &lockstep{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3))}
 		d.o = Options{Prompt: float64(seed%3) / 4, Ctrl: Duration(d.rng.IntN(2)) * ms / 4}
 		d.a, d.b = NewPartition(d.o), NewPartition(d.o)
 		d.b.near = 0
-		for id := range ModelID(twinModels) {
+		for id := range ModelID(lockstepModels) {
 			d.addModel(id)
 		}
 		d.both(func(p *Partition) { p.SetGPUs(0, 0, 2) })
@@ -38,10 +38,10 @@ func TestShortWayIsTheLongOne(t *testing.T) {
 	}
 }
 
-const twinModels = 3
+const lockstepModels = 3
 
-// twins are two Partitions that get the same calls; b takes all requests by the slow path.
-type twins struct {
+// lockstep drives two Partitions that get the same calls; b takes all requests by the slow path.
+type lockstep struct {
 	t     *testing.T
 	seed  uint64
 	rng   *rand.Rand
@@ -52,12 +52,12 @@ type twins struct {
 	short int
 }
 
-func (d *twins) both(call func(*Partition)) {
+func (d *lockstep) both(call func(*Partition)) {
 	call(d.a)
 	call(d.b)
 }
 
-func (d *twins) addModel(id ModelID) {
+func (d *lockstep) addModel(id ModelID) {
 	p := line(d.t, time.Duration(1+d.rng.IntN(20))*100*time.Microsecond, time.Duration(1+d.rng.IntN(50))*100*time.Microsecond, 1+d.rng.IntN(64))
 	m := Model{Profile: p, SLO: Duration(p.Exec(1)) + Duration(d.rng.IntN(200))*ms, SubCluster: uint32(id) % 2 * uint32(d.rng.IntN(2)), QueueMax: d.rng.IntN(2) * 40}
 	if d.rng.IntN(3) == 0 {
@@ -66,8 +66,8 @@ func (d *twins) addModel(id ModelID) {
 	d.both(func(p *Partition) { _ = p.AddModel(d.now, id, m) }) // the id may be in use
 }
 
-func (d *twins) step() {
-	id := ModelID(d.rng.IntN(twinModels))
+func (d *lockstep) step() {
+	id := ModelID(d.rng.IntN(lockstepModels))
 	switch k := d.rng.IntN(60); {
 	case k < 40:
 		d.request(id)
@@ -99,7 +99,7 @@ func (d *twins) step() {
 
 // request offers one request, at a time that may go back, with a deadline that may be past or out of order and a
 // priority that may be above 0.
-func (d *twins) request(id ModelID) {
+func (d *lockstep) request(id ModelID) {
 	d.id++
 	m := &d.a.models[d.a.index[id]-1]
 	r := Request{ID: d.id, Model: id, Deadline: d.now.Add(m.slo)}
@@ -111,7 +111,7 @@ func (d *twins) request(id ModelID) {
 	case 2:
 		r.Priority = Priority(d.rng.IntN(3))
 	case 3:
-		r.Model = twinModels + ModelID(d.rng.IntN(2))*IDLimit
+		r.Model = lockstepModels + ModelID(d.rng.IntN(2))*IDLimit
 	case 4:
 		r.Origin = 7
 	case 5:
@@ -136,7 +136,7 @@ func (d *twins) request(id ModelID) {
 	}
 }
 
-func (d *twins) compareOutputs() {
+func (d *lockstep) compareOutputs() {
 	a, b := *d.a.Outputs(), *d.b.Outputs()
 	for _, o := range []*Outputs{&a, &b} { // memory may hold anything
 		o.memory, o.Batches = memory{}, slices.Clone(o.Batches)
@@ -156,7 +156,7 @@ func (d *twins) compareOutputs() {
 }
 
 // compareModels compares the whole state of both.
-func (d *twins) compareModels() {
+func (d *lockstep) compareModels() {
 	for i := range d.a.models {
 		x, y := d.a.models[i], d.b.models[i]
 		for k := range x.q.len() {

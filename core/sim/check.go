@@ -22,11 +22,11 @@ func (k *checker) watchCluster(c *Cluster) {
 
 // book is the checker's account of one life of a scheduler.
 type book struct {
-	sessions map[uint32]*session // by number on the wire
-	strays   uint64
-	twins    uint64
-	maybe    uint64 // duplicates that may or may not count
-	served   uint64
+	sessions   map[uint32]*session // by number on the wire
+	strays     uint64
+	duplicates uint64
+	maybe      uint64 // duplicates that may or may not count
+	served     uint64
 }
 
 func (k *checker) fail(format string, a ...any) {
@@ -50,7 +50,7 @@ func (k *checker) checkEnd() {
 	for _, s := range k.c.schedulers {
 		k.checkCounters(s)
 		k.c.report.Strays += int(s.book.strays)
-		k.c.report.Twins += int(s.book.twins)
+		k.c.report.Duplicates += int(s.book.duplicates)
 	}
 
 	// After all sessions have closed, the engine must hold nothing of them.
@@ -110,8 +110,8 @@ func (k *checker) checkCounters(sch *scheduler) {
 
 	// The count is a range if the checker cannot know whether a request had ended when its duplicate arrived.
 	if st.Queued < waiting || st.Queued > waiting+maybe || served != book.served || st.Strays != book.strays ||
-		st.Twins < book.twins || st.Twins > book.twins+book.maybe {
-		k.fail("C7: queued %d, served %d, strays %d, twins %d; want %d, %d, %d, %d",
-			st.Queued, served, st.Strays, st.Twins, waiting, book.served, book.strays, book.twins)
+		st.Duplicates < book.duplicates || st.Duplicates > book.duplicates+book.maybe {
+		k.fail("C7: queued %d, served %d, strays %d, duplicates %d; want %d, %d, %d, %d",
+			st.Queued, served, st.Strays, st.Duplicates, waiting, book.served, book.strays, book.duplicates)
 	}
 }

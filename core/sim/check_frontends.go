@@ -76,7 +76,7 @@ func (k *checker) afterSubmit(s *session, m []wire.Submit) {
 	for i := range m {
 		switch x := s.key(m[i].ID); {
 		case x.again && x.Queued > 0:
-			s.sch.book.twins++
+			s.sch.book.duplicates++
 		case x.again: // it ended meanwhile, before or after the engine looked at its duplicate
 			x.Suspect(int64(deadline(k.c.now, &m[i])))
 			s.sch.book.maybe++

@@ -49,7 +49,7 @@ type Cluster struct {
 type Report struct {
 	Calls, Good, Late, Ended, Local int // calls: outputs in time, outputs late, outcomes, given up by the frontend
 	Span                            Duration
-	Batches, Strays, Twins          int
+	Batches, Strays, Duplicates     int
 	Cuts                            int                    // sessions cut by the watchdog
 	Saved                           int                    // requests that waited for another leader and got an output in time
 	Reasons                         [model.ReasonCount]int // ends of calls by reason

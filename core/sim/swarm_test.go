@@ -157,7 +157,7 @@ func (r *Report) add(x *Report) {
 	r.Local += x.Local
 	r.Batches += x.Batches
 	r.Strays += x.Strays
-	r.Twins += x.Twins
+	r.Duplicates += x.Duplicates
 	r.Cuts += x.Cuts
 	r.Saved += x.Saved
 	r.Events += x.Events
