@@ -2,16 +2,18 @@ package sched
 
 import "math/bits"
 
-// wheel is a timing wheel of exact times: one level of slots, intrusive lists, one timer per index. A timer beyond
-// the horizon is parked in the farthest slot and placed again when the wheel reaches it. Arming and next cost a few
-// nanoseconds; next may be too early after a timer moved later, but never too late.
+// wheel is a timing wheel of exact times: two rings of slots, intrusive lists, one timer per index. The near ring has
+// fine slots. A timer beyond them waits in the far ring, whose slots are each as long as the whole near ring, and is
+// placed again when a timer of its slot is due. A timer beyond the far ring is parked in its last slot. Arming and next
+// cost a few nanoseconds; next may be too early after a timer moved later, but never too late.
 type wheel struct {
 	node  []timer
-	slot  [wheelSlots]int32 // first timer of the slot, -1: none
+	slot  [wheelSlots]int32 // first timer of the slot, -1: none; the near ring, then the far one
 	early [wheelSlots]Time  // no timer of the slot is due earlier; exact after drain
-	bits  [wheelSlots / 64]uint64
-	cur   int64 // number of the slot of the latest Advance
-	armed int
+	near  [nearSlots / 64]uint64
+	words uint16 // which words of near are not 0
+	far   uint64
+	cur   int64 // number of the near slot of the latest Advance
 }
 
 type timer struct {
@@ -21,9 +23,14 @@ type timer struct {
 }
 
 const (
-	wheelSlots = 1024
-	wheelShift = 16 // 65.5 µs a slot, 67 ms in all
-	wheelMask  = wheelSlots - 1
+	wheelShift = 16 // 65.5 µs a near slot, 67 ms in all
+	nearShift  = 10
+	nearSlots  = 1 << nearShift
+	nearMask   = nearSlots - 1
+	farShift   = wheelShift + nearShift // 67 ms a far slot, 4.3 s in all
+	farSlots   = 64
+	farMask    = farSlots - 1
+	wheelSlots = nearSlots + farSlots
 )
 
 func newWheel(now Time) *wheel {
@@ -44,19 +51,19 @@ func (w *wheel) grow(n int) {
 // arm sets timer i to at.
 func (w *wheel) arm(i int32, at Time) {
 	t := &w.node[i]
-	n := w.place(at)
+	s, bound := w.place(at)
 
 	// Most timers move within their slot: the links stay.
-	if s := int32(n & wheelMask); t.slot == s {
+	if t.slot == s {
 		t.at = at
-		w.early[s] = min(w.early[s], w.bound(n, at))
+		w.early[s] = min(w.early[s], bound)
 		return
 	}
 	if t.slot >= 0 {
 		w.unlink(i)
 	}
 	t.at = at
-	w.link(i, n)
+	w.link(i, s, bound)
 }
 
 // off disarms timer i.
@@ -66,29 +73,33 @@ func (w *wheel) off(i int32) {
 	}
 }
 
-// place returns the number of a time's slot; a past time has the current slot.
-func (w *wheel) place(at Time) int64 {
-	return max(w.cur, min(int64(at)>>wheelShift, w.cur+wheelSlots-1))
+// place returns the slot of a time, and when a timer there must be checked: when it is due, or, if it is parked, at the
+// slot's end. A past time has the current slot.
+func (w *wheel) place(at Time) (slot int32, bound Time) {
+	n := max(w.cur, int64(at)>>wheelShift)
+	if n < w.cur+nearSlots {
+		return int32(n & nearMask), at
+	}
+	n = min(n>>nearShift, w.cur>>nearShift+farSlots-1)
+	return nearSlots + int32(n&farMask), min(at, Time((n+1)<<farShift))
 }
 
-// bound returns when a timer in slot n must be checked: when it is due, or, if it is parked, when the wheel reaches
-// the slot.
-func (w *wheel) bound(n int64, at Time) Time {
-	return min(at, Time((n+1)<<wheelShift))
-}
-
-func (w *wheel) link(i int32, n int64) {
-	t, s := &w.node[i], int32(n&wheelMask)
-	b := w.bound(n, t.at)
+func (w *wheel) link(i, s int32, bound Time) {
+	t := &w.node[i]
 	t.slot, t.prev, t.next = s, -1, w.slot[s]
 	if t.next >= 0 {
 		w.node[t.next].prev = i
-		b = min(b, w.early[s])
+		bound = min(bound, w.early[s])
 	}
-	w.early[s] = b
+	w.early[s] = bound
 	w.slot[s] = i
-	w.bits[s>>6] |= 1 << (s & 63)
-	w.armed++
+
+	if s >= nearSlots {
+		w.far |= 1 << (s - nearSlots)
+		return
+	}
+	w.near[s>>6] |= 1 << (s & 63)
+	w.words |= 1 << (s >> 6)
 }
 
 func (w *wheel) unlink(i int32) {
@@ -100,39 +111,47 @@ func (w *wheel) unlink(i int32) {
 	// The slot points only at its first timer.
 	if t.prev >= 0 {
 		w.node[t.prev].next = t.next
-	} else {
-		w.slot[t.slot] = t.next
-		if t.next < 0 {
-			w.bits[t.slot>>6] &^= 1 << (t.slot & 63)
-		}
+	} else if w.slot[t.slot] = t.next; t.next < 0 {
+		w.empty(t.slot)
 	}
 	t.slot = -1
-	w.armed--
+}
+
+// empty records that slot s has no timer.
+func (w *wheel) empty(s int32) {
+	w.slot[s] = -1
+	if s >= nearSlots {
+		w.far &^= 1 << (s - nearSlots)
+	} else if w.near[s>>6] &^= 1 << (s & 63); w.near[s>>6] == 0 {
+		w.words &^= 1 << (s >> 6)
+	}
 }
 
 // next returns a time before which no timer is due; Never when none is armed.
 func (w *wheel) next() Time {
-	if w.armed == 0 {
-		return Never
+	at := Never
+	if w.words != 0 {
+		at = w.early[(w.cur+w.ahead(w.cur))&nearMask]
 	}
-	return w.early[(w.cur+int64(w.ahead()))&wheelMask]
+	if w.far != 0 {
+		n := w.cur >> nearShift
+		first := n + int64(bits.TrailingZeros64(bits.RotateLeft64(w.far, -int(n&farMask))))
+		at = min(at, w.early[nearSlots+first&farMask])
+	}
+	return at
 }
 
-// ahead returns how many slots after cur the first used slot lies; some slot must be in use.
-func (w *wheel) ahead() int {
-	s := int(w.cur & wheelMask)
+// ahead returns how many slots after near slot n the first used one lies; some slot must be in use.
+func (w *wheel) ahead(n int64) int64 {
+	s := n & nearMask
 
-	// The word of the current slot is checked twice: its high bits now, its low bits a round later.
-	if b := w.bits[s>>6] >> (s & 63); b != 0 {
-		return bits.TrailingZeros64(b)
+	// The word of slot n is checked twice: its high bits now, its low bits a round later.
+	if b := w.near[s>>6] >> (s & 63); b != 0 {
+		return int64(bits.TrailingZeros64(b))
 	}
-	for k := 1; k <= len(w.bits); k++ {
-		j := (s>>6 + k) % len(w.bits)
-		if b := w.bits[j]; b != 0 {
-			return (j<<6 + bits.TrailingZeros64(b) - s) & wheelMask
-		}
-	}
-	return 0
+	after := s>>6 + 1
+	j := (after + int64(bits.TrailingZeros16(bits.RotateLeft16(w.words, -int(after))))) % int64(len(w.near))
+	return (j<<6 + int64(bits.TrailingZeros64(w.near[j])) - s) & nearMask
 }
 
 // advance appends the timers due at now to due, disarmed, and moves the wheel to now.
@@ -148,18 +167,17 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 		return due // and the passed slots are empty
 	}
 
-	last := min(to, from+wheelSlots-1)
-	for n := from; n <= last; n++ {
-		s := int32(n & wheelMask)
-
-		// Skip 64 empty slots at once.
-		if w.bits[s>>6] == 0 && n&63 == 0 && n+63 <= last {
-			n += 63
-			continue
+	// The far ring first: what is not due of its slots moves to the near ring, or stays parked.
+	for n := from >> nearShift; w.far != 0 && n <= min(to>>nearShift, from>>nearShift+farSlots-1); n++ {
+		if w.far&(1<<(n&farMask)) != 0 {
+			due = w.drain(nearSlots+int32(n&farMask), now, due)
 		}
-		if w.bits[s>>6]&(1<<(s&63)) != 0 {
-			due = w.drain(s, now, due)
+	}
+	for n, last := from, min(to, from+nearSlots-1); w.words != 0; n++ {
+		if n += w.ahead(n); n > last {
+			break
 		}
+		due = w.drain(int32(n&nearMask), now, due)
 	}
 	return due
 }
@@ -168,18 +186,17 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 func (w *wheel) drain(s int32, now Time, due []int32) []int32 {
 	i := w.slot[s]
 
-	// Empty the slot first: a parked timer may be linked into it again.
-	w.slot[s] = -1
-	w.bits[s>>6] &^= 1 << (s & 63)
+	// Empty the slot first: a timer may be linked into it again.
+	w.empty(s)
 	for i >= 0 {
 		t := &w.node[i]
 		next := t.next
 		t.slot = -1
-		w.armed--
 		if t.at <= now {
 			due = append(due, i)
 		} else {
-			w.link(i, w.place(t.at))
+			s, bound := w.place(t.at)
+			w.link(i, s, bound)
 		}
 		i = next
 	}
