@@ -164,7 +164,7 @@ func (e *Engine) rank(t *turn) {
 				keptF = append(keptF, t.frees[i])
 				continue
 			}
-			r.s.Free(t.now, t.frees[i])
+			r.s.Free(t.now, &t.frees[i])
 		}
 		t.frees = keptF
 
@@ -174,7 +174,7 @@ func (e *Engine) rank(t *turn) {
 				kept = append(kept, t.candidates[i])
 				continue
 			}
-			r.s.Candidate(t.now, t.candidates[i])
+			r.s.Candidate(t.now, &t.candidates[i])
 		}
 		t.candidates = kept
 		if len(t.forecasts) > 0 {

@@ -142,8 +142,12 @@ func (a *busyGPUs) top(gpus []gpu) (GPUID, Time) {
 	}
 }
 
-// advance moves the set of busy GPUs to now, removes a GPU that is free by then, and returns it; false when there is none.
+// advance removes a GPU that is free by now and returns it; false when there is none. It moves the set to now only when
+// a GPU may be free, so most calls cost one comparison.
 func (a *busyGPUs) advance(gpus []gpu, now Time) (GPUID, bool) {
+	if a.least > now {
+		return 0, false
+	}
 	for to := int64(now) >> busyShift; a.cur < to; {
 		n, ok := a.first()
 		if !ok || n >= to {
@@ -158,9 +162,6 @@ func (a *busyGPUs) advance(gpus []gpu, now Time) (GPUID, bool) {
 	}
 
 	// Within the current slot the exact time decides.
-	if a.least > now {
-		return 0, false
-	}
 	id, at := a.top(gpus)
 	if at > now {
 		return 0, false

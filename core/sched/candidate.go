@@ -193,10 +193,13 @@ func (p *Partition) offerCandidate(m *model, size int, ripe bool, execAt Time) {
 	if m.family != nil {
 		least = m.family.homes[0].leastDemand(demand)
 	}
-	p.out.Candidates = append(p.out.Candidates, Candidate{
-		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
-		Rank: p.rank(m, size), Last: m.last, Pace: m.pace, Demand: demand, Least: least, Avoid: p.avoided(m),
-	})
+	rank, avoid := p.rank(m, size), p.avoided(m)
+
+	// In place, as in emitBatch.
+	p.out.Candidates = append(p.out.Candidates, Candidate{})
+	c := &p.out.Candidates[len(p.out.Candidates)-1]
+	c.Model, c.SubCluster, c.Seq, c.Size, c.Ripe, c.ExecAt = m.id, m.sub, m.seq, uint32(size), ripe, execAt
+	c.Rank, c.Last, c.Pace, c.Demand, c.Least, c.Avoid = rank, m.last, m.pace, demand, least, avoid
 }
 
 // withdrawCandidate tells every Ranker that may know of the model that nothing is queued, and the model's demand.

@@ -199,9 +199,9 @@ func (h *halves) deliver(part, sub, which int) bool {
 
 	m := takeOut(box, which)
 	if m.isFree {
-		h.rankers[sub].Free(h.now, m.free)
+		h.rankers[sub].Free(h.now, &m.free)
 	} else {
-		h.rankers[sub].Candidate(h.now, m.candidate)
+		h.rankers[sub].Candidate(h.now, &m.candidate)
 	}
 	return true
 }

@@ -13,8 +13,8 @@ type order struct {
 	exec  Duration
 }
 
-// Free records the answer to a Grant.
-func (r *Ranker) Free(now Time, f Free) {
+// Free records the answer to a Grant, of which it keeps no pointer.
+func (r *Ranker) Free(now Time, f *Free) {
 	now = r.clock(now)
 	g := r.gpu(f.GPU)
 

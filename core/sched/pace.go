@@ -154,8 +154,11 @@ func (g *gaps) pace(perNS, worth float64) (p Pace) {
 		longer += n
 	}
 
+	// The sum stays in a register: reading back the one just stored would wait for the store.
+	sum := p[0]
 	for j := 1; j < paceOctaves-1; j++ {
-		p[j] += p[j-1]
+		sum += p[j]
+		p[j] = sum
 	}
 
 	// Halve the counts, so that the pace follows changes.

@@ -283,14 +283,14 @@ func (c *carried) carry(now sched.Time) {
 		o := c.p.Outputs()
 		c.messages += len(o.Frees) + len(o.Candidates)
 		for _, f := range o.Frees {
-			c.r.Free(now, f)
+			c.r.Free(now, &f)
 			if f.Batch != 0 {
 				c.batches++
 				c.ends = append(c.ends, f)
 			}
 		}
 		for _, x := range o.Candidates {
-			c.r.Candidate(now, x)
+			c.r.Candidate(now, &x)
 		}
 		o.Reset()
 		grants := c.r.Advance(now)

@@ -27,10 +27,10 @@ func TestOutlookTellsTheNextFreeGPUs(t *testing.T) {
 				want = append(want, 0)
 				continue
 			}
-			r.Candidate(0, Candidate{Model: ModelID(g), Seq: 1, Size: 1, Ripe: true})
+			r.Candidate(0, &Candidate{Model: ModelID(g), Seq: 1, Size: 1, Ripe: true})
 			for _, x := range r.Advance(0) {
 				end := Time(1 + rng.Int64N(100_000_000))
-				r.Free(0, Free{Model: x.Model, GPU: x.GPU, Epoch: 1, Batch: BatchID(g), FreeAt: end})
+				r.Free(0, &Free{Model: x.Model, GPU: x.GPU, Epoch: 1, Batch: BatchID(g), FreeAt: end})
 				want = append(want, end)
 			}
 		}

@@ -52,10 +52,10 @@ func (x *pair) carry() {
 			x.running = append(x.running, b)
 		}
 		for _, f := range o.Frees {
-			x.r.Free(x.now, f)
+			x.r.Free(x.now, &f)
 		}
 		for _, c := range o.Candidates {
-			x.r.Candidate(x.now, c)
+			x.r.Candidate(x.now, &c)
 		}
 		o.Reset()
 
@@ -112,7 +112,7 @@ func TestLateCandidateOfAReplacedModel(t *testing.T) {
 	x.p.RemoveModel(x.now, pairModel)
 	x.carry()
 	for _, c := range late { // Gone is newer: a late candidate must not revive the model
-		x.r.Candidate(x.now, c)
+		x.r.Candidate(x.now, &c)
 	}
 	if got := x.r.Advance(x.now); len(got) != 0 {
 		t.Errorf("a removed model is granted %+v", got)
@@ -121,7 +121,7 @@ func TestLateCandidateOfAReplacedModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range late {
-		x.r.Candidate(x.now, c)
+		x.r.Candidate(x.now, &c)
 	}
 
 	x.served = 0
@@ -253,12 +253,12 @@ func (x *pair) carryTo(rankers ...*Ranker) {
 	for _, r := range rankers {
 		for _, f := range o.Frees {
 			if f.SubCluster == r.number {
-				r.Free(x.now, f)
+				r.Free(x.now, &f)
 			}
 		}
 		for _, c := range o.Candidates {
 			if c.SubCluster == r.number {
-				r.Candidate(x.now, c)
+				r.Candidate(x.now, &c)
 			}
 		}
 	}

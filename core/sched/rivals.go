@@ -20,8 +20,8 @@ type rest struct {
 	pace         Pace
 }
 
-// Candidate records a model's newest candidate.
-func (r *Ranker) Candidate(now Time, c Candidate) {
+// Candidate records a model's newest candidate, of which it keeps no pointer.
+func (r *Ranker) Candidate(now Time, c *Candidate) {
 	r.clock(now)
 	if c.Model >= IDLimit {
 		r.stats.Stale++

@@ -218,10 +218,10 @@ func (s *Scheduler) Actions() ([]Batch, []Drop) {
 
 // Load returns the load signals of a sub-cluster.
 func (s *Scheduler) Load(subCluster uint32) Load {
-	if int(subCluster) >= len(s.rankers) || s.rankers[subCluster] == nil {
-		return Load{}
+	if r := s.rankerOf(subCluster); r != nil {
+		return r.Load()
 	}
-	return s.rankers[subCluster].Load()
+	return Load{}
 }
 
 // Stats returns the counters of the partition and of all rankers together.

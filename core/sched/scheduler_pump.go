@@ -21,6 +21,14 @@ func (s *Scheduler) ranker(id GPUID) *Ranker {
 	return s.rankers[s.where[id]-1]
 }
 
+// rankerOf returns a sub-cluster's ranker; nil: it never had a GPU.
+func (s *Scheduler) rankerOf(subCluster uint32) *Ranker {
+	if int(subCluster) >= len(s.rankers) {
+		return nil
+	}
+	return s.rankers[subCluster]
+}
+
 // pump passes messages until none is left. It ends, because each grant ends in a batch, in fewer queued requests, or
 // in the return of a GPU by a model without requests.
 func (s *Scheduler) pump(now Time) {
@@ -29,23 +37,23 @@ func (s *Scheduler) pump(now Time) {
 		s.told = s.told[:0]
 
 		// Return unused GPUs before the candidates that may want them.
-		for _, f := range o.Frees {
-			if r := s.rankers[f.SubCluster]; r != nil {
-				r.Free(now, f)
+		for i := range o.Frees {
+			if r := s.rankerOf(o.Frees[i].SubCluster); r != nil {
+				r.Free(now, &o.Frees[i])
 				s.tell(r)
 			}
 		}
 
-		for _, c := range o.Candidates {
-			if int(c.SubCluster) < len(s.rankers) && s.rankers[c.SubCluster] != nil {
-				s.rankers[c.SubCluster].Candidate(now, c)
-				s.tell(s.rankers[c.SubCluster])
+		for i := range o.Candidates {
+			if r := s.rankerOf(o.Candidates[i].SubCluster); r != nil {
+				r.Candidate(now, &o.Candidates[i])
+				s.tell(r)
 			}
 		}
 		for _, f := range o.Forecasts {
-			if int(f.SubCluster) < len(s.rankers) && s.rankers[f.SubCluster] != nil {
-				s.rankers[f.SubCluster].Forecast(now, f)
-				s.tell(s.rankers[f.SubCluster])
+			if r := s.rankerOf(f.SubCluster); r != nil {
+				r.Forecast(now, f)
+				s.tell(r)
 			}
 		}
 		o.Frees, o.Candidates, o.Forecasts = o.Frees[:0], o.Candidates[:0], o.Forecasts[:0]

@@ -51,7 +51,7 @@ func newsLate(t *testing.T, rng *rand.Rand) (unused int) {
 		p.Advance(now)
 		if rng.IntN(3) == 0 {
 			for _, c := range late {
-				r.Candidate(now, c)
+				r.Candidate(now, &c)
 			}
 			late = late[:0]
 		}
@@ -82,7 +82,7 @@ func settled(t *testing.T, now Time, p *Partition, r *Ranker) (unused int) {
 		}
 		out := p.Outputs()
 		for _, f := range out.Frees {
-			r.Free(now, f)
+			r.Free(now, &f)
 			if f.Batch != 0 {
 				if err := r.Complete(now, f.Batch, f.GPU, f.FreeAt); err != nil {
 					t.Fatal(err)
@@ -90,7 +90,7 @@ func settled(t *testing.T, now Time, p *Partition, r *Ranker) (unused int) {
 			}
 		}
 		for _, c := range out.Candidates {
-			r.Candidate(now, c)
+			r.Candidate(now, &c)
 		}
 		out.Reset()
 	}
