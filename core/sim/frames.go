@@ -226,9 +226,10 @@ func (f *Frames) stageEnded(i, j int32, at Time) {
 		return
 	}
 
-	// A stage has a larger index than those that it waits for, so only later stages can have become ready.
+	// A stage has a larger index than those that it waits for, so only later stages can have become ready. One that has
+	// not begun is ready only if the last that it waited for has just ended; those that wait for none begin with the frame.
 	for k := j + 1; int(k) < len(stages); k++ {
-		if f.left[fr.at+k] < 0 && slices.Contains(stages[k].After, j) {
+		if f.left[fr.at+k] < 0 && len(stages[k].After) > 0 {
 			if ready, from := f.ready(fr, &stages[k]); ready {
 				f.begin(i, k, from.Add(f.hop))
 			}

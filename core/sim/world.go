@@ -367,14 +367,8 @@ func (f *finishes) push(at Time, number int32) { f.pushAll(at, number, 1) }
 // pushAll pushes count requests, the first of which is number.
 func (f *finishes) pushAll(at Time, number, count int32) {
 	it := finish{at, number, count}
-	h := append(*f, it)
-	i := len(h) - 1
-	for i > 0 && it.before(h[(i-1)/2]) {
-		h[i] = h[(i-1)/2]
-		i = (i - 1) / 2
-	}
-	h[i] = it
-	*f = h
+	*f = append(*f, it)
+	f.moveUp(len(*f)-1, it)
 }
 
 func (f *finishes) pop() int32 {
@@ -389,19 +383,25 @@ func (f *finishes) pop() int32 {
 	return top
 }
 
-// replaceFirst replaces the first entry.
+// replaceFirst replaces the first entry. Most entries belong near the end, so the hole moves down to a leaf first, at one
+// comparison a level, and then the entry moves up.
 func (f finishes) replaceFirst(it finish) {
 	i := 0
-	for {
-		c := 2*i + 1
+	for c := 1; c < len(f); c = 2*i + 1 {
 		if c+1 < len(f) && f[c+1].before(f[c]) {
 			c++
-		}
-		if c >= len(f) || !f[c].before(it) {
-			f[i] = it
-			return
 		}
 		f[i] = f[c]
 		i = c
 	}
+	f.moveUp(i, it)
+}
+
+// moveUp puts an entry into the hole at i, or above it.
+func (f finishes) moveUp(i int, it finish) {
+	for i > 0 && it.before(f[(i-1)/2]) {
+		f[i] = f[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	f[i] = it
 }
