@@ -38,7 +38,11 @@ type OutcomeError struct {
 // Error returns kind, reason and times.
 func (e *OutcomeError) Error() string {
 	where := ""
-	if e.Local {
+	switch {
+	case !e.Local || e.Cause != nil: // the cause tells more
+	case e.Reason == model.DeadlinePast:
+		where = " (before the request was sent)"
+	default:
 		where = " (no scheduler answered)"
 	}
 

@@ -165,6 +165,21 @@ func TestNobodyWaitsForever(t *testing.T) {
 	wait(t, func() bool { return len(s.Canceled()) == 2 })
 }
 
+// TestAPastDeadlineIsNoSilentScheduler shows that a request whose deadline passed before it was sent does not blame the
+// scheduler.
+func TestAPastDeadlineIsNoSilentScheduler(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{}, double)
+	s.Hold()
+	b := input(t, c, 1, 2, 3, 4)
+	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+
+	_, err := c.Infer(ctx, "double", b)
+	if !errors.Is(err, frontend.ErrRejected) || !strings.Contains(err.Error(), "rejected: deadline_past (before the request was sent)") || len(s.Waiting()) > 0 {
+		t.Errorf("%v, and %d requests at the scheduler", err, len(s.Waiting()))
+	}
+}
+
 // inShort calls ask with little time, and with more if a busy host used up all of it before the request began.
 func inShort(ask func(context.Context) error) (err error) {
 	for within := 200 * time.Millisecond; within < time.Minute; within *= 4 {
