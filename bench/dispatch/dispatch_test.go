@@ -128,8 +128,9 @@ func (c *ticking) Now() sched.Time { return sched.Time(c.now.Add(1000)) }
 // rate asks for, and delays are measured.
 func TestBooksBalance(t *testing.T) {
 	const rate, span = 50e3, 200 * time.Millisecond
-	for cores := 1; cores <= 2; cores++ {
-		r, err := newRig(Setting{Models: 10, GPUs: 100, Cores: cores}, new(ticking))
+	for _, set := range []Setting{{Models: 10, GPUs: 100, Cores: 1}, {Models: 10, GPUs: 100, Cores: 2}, {Models: 10, GPUs: 100, Cores: 1, Variants: 2, Kinds: 2}} {
+		cores := set.Cores
+		r, err := newRig(set, new(ticking))
 		if err != nil {
 			t.Fatal(err)
 		}
