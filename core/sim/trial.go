@@ -9,31 +9,16 @@ import (
 
 // Length and limits of a trial of sessions.
 const (
-	trialWarm    = time.Second     // warm-up, in which the scheduler learns the rates; not counted
-	trialSpan    = 5 * time.Second // length of a trial that shows no strain
-	easyDepth    = 2               // shortest length of such a trial, in latencies of the slowest session
-	easyShare    = 0.01            // largest share of requests made again in such a trial, which loses no frame
+	trialWarm    = time.Second // warm-up, in which the scheduler learns the rates; not counted
 	trialMost    = time.Minute
-	requestsMost = 8_000 // limit of a trial on up to manyGPUs, to bound its time; proportionally more on more GPUs
-	manyGPUs     = 16
-	growthEasy   = 0.02                   // largest growth, as a share of the latency, of a trial that ends early without strain
-	growthMost   = 0.03                   // larger growth means a growing backlog, even if no frame is late yet
-	growthSpan   = 10 * Time(time.Second) // length of a trial to which growthMost applies; shorter trials allow proportionally less
-	lookFrom     = 2 * Time(time.Second)
-	lookEach     = Time(250e6)
-	framesLeast  = 300   // smallest number of frames that can show that a trial is lost
-	sessionShare = 0.99  // share of each session's frames that must be in time
-	strainMost   = 1     // largest strain of a kept trial, see trial.strain
-	strainHalt   = 3     // strain at which a longer run would not help
-	toldRequests = 4_000 // smallest number of requests that can refuse a trial
-	toldBeyond   = 0.3   // margin above strainMost after toldRequests; it shrinks to 0 at requestsMost
+	sessionShare = 0.99 // share of each session's frames that must be in time
 	trialCtrl    = Duration(200e3)
 	trialData    = Duration(50e3) // per input
 )
 
 // Trial runs sessions together in virtual time under core/sched and reports whether each would have sessionShare of
-// its frames in time. It is an app.Trial. Its time is bounded: it ends after trialSpan without strain, at the first
-// session that has lost too many frames, or after enough requests to predict the result of a longer run.
+// its frames in time. It is an app.Trial. Its time is bounded: it ends after trialSpan with little strain, at the
+// first session that has lost too many frames, or after enough requests to predict the result of a longer run.
 func Trial(c app.Capacity, all []app.Promise) bool {
 	r := takeBuffers()
 	t := newTrial(c, all, trialMost, r)
@@ -55,10 +40,10 @@ type trial struct {
 	w        *World
 	sessions []Session
 	frames   *Frames
-	depth    Time // the longest latency
-	strained bool // the trial also ends by strain
+	slack    []float64 // by session: the part of its latency that a frame may wait
+	depth    Time      // the longest latency
+	strained bool      // the trial also ends by strain
 	kept     bool
-	easy     bool   // it ended because nothing was strained
 	spare    []int  // by session: frames that it may still lose within the whole span
 	ended    []int  // by session: frames after the warm-up
 	lost     []int  // likewise
@@ -67,21 +52,20 @@ type trial struct {
 	took     []took // by second
 }
 
-// took sums the frames that ended in one second and the shares of their latency that they took.
-type took struct{ shares, frames float64 }
-
 func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *trialBuffers) *trial {
 	t := &trial{spare: make([]int, len(all)), ended: make([]int, len(all)), lost: make([]int, len(all))}
 	if c.GPUs < 1 {
 		return t
 	}
 	t.w, t.sessions = worldOf(c, all, span)
+	t.slack = make([]float64, len(all))
 	t.kept = true
 
 	for i := range t.sessions {
 		s := &t.sessions[i]
 		frames := float64(Time(span)-max(s.First, Time(trialWarm))) / float64(s.Period)
 		t.spare[i] = int(frames*(1-sessionShare) + 0.5)
+		t.slack[i] = float64(max(1, s.Latency-t.w.leastTime(s.Stages)))
 		t.depth = max(t.depth, Time(s.Latency))
 	}
 	t.frames = &Frames{hop: Duration(c.Hop), w: t.w, sessions: t.sessions, done: t.frameEnded}
@@ -148,7 +132,7 @@ func (t *trial) returnBuffers(r *trialBuffers) {
 // frameEnded counts a frame, and ends the trial when its result is known.
 func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 	if t.strained {
-		t.noteTook(ended, float64(ended-begun)/float64(t.sessions[session].Latency))
+		t.noteTook(session, ended, ended.Sub(begun))
 	}
 	if begun >= Time(trialWarm) {
 		t.ended[session]++
@@ -164,78 +148,18 @@ func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 	}
 }
 
-// isTold reports whether the trial predicts a longer run's result, or has taken the time that a decision may take.
-func (t *trial) isTold() bool {
-	// A larger cluster needs more requests for the same length of time.
-	requests := float64(len(t.frames.owner)) * manyGPUs / float64(max(t.w.GPUs, manyGPUs))
-	if requests >= requestsMost {
-		return true
-	}
-	now := t.w.Now()
-	if now < max(t.look, lookFrom) {
-		return false
-	}
-	t.look = now + lookEach
-
-	// The more requests have run, the less a longer run would change.
-	strain := t.strain()
-	longer := (requestsMost - requests) / (requestsMost - toldRequests)
-	if t.all >= framesLeast && strain > strainHalt || longer <= 1 && strain > strainMost+toldBeyond*longer {
-		return true
-	}
-	t.easy = now >= max(Time(trialSpan), easyDepth*t.depth) && t.bad == 0 && t.againShare() <= easyShare && t.growth() <= growthEasy
-	return t.easy
-}
-
-// isKept reports whether every session would keep its promise, judged at the end of the trial. The growth limit
-// scales with the counted time: a trial of more than a hundred sessions makes its requests within four seconds, in
-// which a backlog that would break promises after twenty seconds has hardly begun.
-func (t *trial) isKept() bool {
-	counted := t.w.Now() - Time(trialWarm)
-	return t.easy || t.strain() <= strainMost && t.growth() <= growthMost*min(1, float64(counted)/float64(growthSpan))
-}
-
-// noteTook adds a frame's elapsed time, as a share of its latency.
-func (t *trial) noteTook(ended Time, share float64) {
-	second := int(ended / Time(time.Second))
-	for len(t.took) <= second {
-		t.took = append(t.took, took{})
-	}
-	t.took[second].shares += share
-	t.took[second].frames++
-}
-
-// growth returns the increase of the frames' mean elapsed time, as a share of their latency, from the first to the
-// second half of the counted time.
-func (t *trial) growth() float64 {
-	counted := t.took[min(int(trialWarm/time.Second), len(t.took)):]
-	mean := func(all []took) float64 {
-		var sum took
-		for _, x := range all {
-			sum.shares, sum.frames = sum.shares+x.shares, sum.frames+x.frames
+// leastTime returns the shortest time of a frame with these stages: if nothing waits, its longest path takes it.
+func (w *World) leastTime(stages []Stage) (least Duration) {
+	for j := range stages {
+		s := &stages[j]
+		takes := s.Fixed
+		if s.Model != Hook {
+			of := w.Models[s.Model].Profile
+			takes = w.Lead(1) + Duration(of.Exec(min(of.Max(), max(s.FanOut, 1))))
 		}
-		return sum.shares / max(sum.frames, 1)
+		least = max(least, takes+s.Rest)
 	}
-	middle := len(counted) / 2
-	return mean(counted[middle:]) - mean(counted[:middle])
-}
-
-// againShare returns the share of requests that were made again.
-func (t *trial) againShare() float64 {
-	return float64(t.frames.again) / float64(max(len(t.frames.owner), 1))
-}
-
-// strain estimates the risk that a session breaks its promise within a minute, or would with other phases: at 1, one
-// in eight does. It adds the share of lost frames over all sessions (more reliable in a short trial than one
-// session's), the share of requests made again (near misses), the largest excess of one session's lost frames, and
-// the growth. The weights are those of a logistic regression over random mixes (decisions 0279, 0316).
-func (t *trial) strain() float64 {
-	excess := -1.0
-	for i := range t.lost {
-		excess = max(excess, float64(t.lost[i])-(1-sessionShare)*float64(t.ended[i]))
-	}
-	lost := float64(t.bad) / float64(max(t.all, 1))
-	return 0.57*math.Sqrt(1000*lost) + 0.29*math.Sqrt(100*t.againShare()) + 0.17*excess + 2.7*t.growth()
+	return least
 }
 
 // SessionResult counts a session's frames and those in time.

@@ -115,51 +115,71 @@ func TestTrialIsBounded(t *testing.T) {
 // number of requests, in proportion to the number of GPUs on large clusters.
 func TestARefusalIsToldTheSoonerTheClearerItIs(t *testing.T) {
 	for _, c := range []struct {
-		gpus, requests, bad int // of 3,000 frames; 0.57·√bad·√(1/3) of strain
-		told                bool
+		gpus, requests int
+		used           float64 // 1.6 of strain for the whole slack
+		told           bool
 	}{
-		{16, 3999, 16, false}, // 1.32
-		{16, 4000, 16, true},
-		{16, 4000, 14, false}, // 1.23
-		{16, 6000, 14, true},
-		{16, 6000, 12, false}, // 1.14
-		{16, 7500, 12, true},
-		{16, 7500, 9, false}, // 0.99
-		{16, 8000, 0, true},
-		{32, 7999, 16, false},
-		{32, 8000, 16, true},
-		{32, 16000, 0, true},
+		{16, 2499, 1.24, false}, // 1.98
+		{16, 2500, 1.24, true},
+		{16, 2500, 1.20, false}, // 1.92
+		{16, 3750, 0.93, true},  // 1.49
+		{16, 3750, 0.90, false}, // 1.44
+		{16, 4990, 0.62, true},  // 0.99
+		{16, 4990, 0.60, false}, // 0.96
+		{16, 5000, 0, true},
+		{32, 4999, 1.24, false},
+		{32, 5000, 1.24, true},
+		{32, 10000, 0, true},
+		{16, 600, 1.26, true}, // 2.02
 	} {
-		run := &trial{w: &World{GPUs: c.gpus, now: 3e9}, frames: &Frames{owner: make([]owner, c.requests)}, all: 3000, bad: c.bad,
-			lost: []int{c.bad}, ended: []int{100 * c.bad}} // no session exceeds its share
+		run := busyTrial(c.gpus, 3, c.used, 0)
+		run.all, run.frames.owner = 3000, make([]owner, c.requests)
 		if told := run.isTold(); told != c.told {
 			t.Errorf("%d GPUs, %d requests, a strain of %.2f: told %v, want %v", c.gpus, c.requests, run.strain(), told, c.told)
 		}
 	}
 }
 
-// TestGrowthIsPerTime shows that in a short trial, such as one of many sessions, a backlog that grows at the same
-// rate counts as less growth.
-func TestGrowthIsPerTime(t *testing.T) {
-	for _, c := range []struct {
-		seconds int
-		growth  float64
-		kept    bool
-	}{{5, 0.013, false}, {5, 0.011, true}, {8, 0.022, false}, {8, 0.020, true}, {11, 0.029, true}, {30, 0.029, true}, {30, 0.031, false}} {
-		run := &trial{w: &World{GPUs: 1, now: Time(c.seconds) * 1e9}, frames: &Frames{}, all: 1}
+// busyTrial returns a trial of some seconds whose frames use a share of their slack, and growth more in the later half of
+// the counted time. Its GPUs are busy 90 % of the time, which adds nothing to the strain.
+func busyTrial(gpus, seconds int, used, growth float64) *trial {
+	now := Time(seconds) * 1e9
+	run := &trial{w: &World{GPUs: gpus, now: now, Result: Result{Busy: Duration(now) / 10 * 9 * Duration(gpus)}}, frames: &Frames{}, all: 1}
+	for second := range seconds {
+		x := took{frames: 1, shares: used}
+		if second > seconds/2 {
+			x.shares += growth
+		}
+		run.took = append(run.took, x)
+	}
+	return run
+}
 
-		// The frames of the second half take that much more of their latency than the earlier ones.
-		counted := c.seconds - 1
-		for second := range c.seconds {
-			took := took{frames: 1, shares: 0.3}
-			if second >= 1+counted/2 {
-				took.shares += c.growth
-			}
-			run.took = append(run.took, took)
-		}
+// TestStrainIsSeenBeforeAFrameIsLost shows that sessions are refused whose frames use most of their slack, or more of it
+// each second, although no frame is late yet. The same growth over a longer time is slower growth.
+func TestStrainIsSeenBeforeAFrameIsLost(t *testing.T) {
+	for _, c := range []struct {
+		seconds      int
+		used, growth float64
+		kept         bool
+	}{{5, 0.5, 0, true}, {5, 0.65, 0, false}, {30, 0.65, 0, false}, {5, 0.4, 0.1, false}, {5, 0.4, 0.02, true}, {15, 0.4, 0.1, true}, {15, 0.4, 0.3, false}} {
+		run := busyTrial(4, c.seconds, c.used, c.growth)
 		if kept := run.isKept(); kept != c.kept {
-			t.Errorf("growth of %v in %d s: kept %v, want %v", c.growth, c.seconds, kept, c.kept)
+			t.Errorf("%v of the slack used, %v more later in %d s: kept %v with a strain of %.2f, want %v", c.used, c.growth, c.seconds, kept, run.strain(), c.kept)
 		}
+	}
+}
+
+// TestCPUStagesAreNoStrain shows that the time of hooks uses none of a frame's slack, however long they take.
+func TestCPUStagesAreNoStrain(t *testing.T) {
+	p := promiseOf(t, 5, time.Second)
+	p.Graph.Steps = append(p.Graph.Steps, app.Step{Stage: &app.Stage{Name: "hook", Fixed: 900 * time.Millisecond}, List: app.Single, After: []int32{1}})
+	p.Offsets = []time.Duration{950 * time.Millisecond, 920 * time.Millisecond, 0}
+	run := newTrial(app.Capacity{GPUs: 4, Hop: time.Millisecond}, []app.Promise{p}, trialSpan, &trialBuffers{})
+	run.strained = true
+	run.run()
+	if mean := meanOf(run.countedSeconds()); mean.shares > 0.2 || mean.seconds < 0.9 {
+		t.Errorf("frames take %.2f s of one and use %.2f of their slack", mean.seconds, mean.shares)
 	}
 }
 
@@ -200,8 +220,8 @@ func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 	p := promiseOf(t, 5, 300*time.Millisecond)
 	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // no GPU answers within 1 ms
 	run := newTrial(c, []app.Promise{p}, trialSpan, &trialBuffers{})
-	if run.run(); !run.kept || run.againShare() < 0.3 {
-		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, run.againShare())
+	if run.run(); !run.kept || float64(run.frames.again)/float64(len(run.frames.owner)) < 0.3 {
+		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, float64(run.frames.again)/float64(len(run.frames.owner)))
 	}
 }
 
