@@ -6,11 +6,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"downbeat.dev/backend/learn"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/guard"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/frontend/app"
 	"downbeat.dev/frontend/gateway/page"
 )
 
@@ -109,6 +111,25 @@ func TestLearningInBrowser(t *testing.T) {
 	// A canvas has a width once its curves are drawn.
 	if !strings.Contains(dom, `<canvas class="learnt" width="`) {
 		t.Error("the curves of the accuracy are not drawn")
+	}
+}
+
+// TestSessionsInBrowser: the page lists what sessions are promised and get, and draws the steps of the latest frames.
+func TestSessionsInBrowser(t *testing.T) {
+	const ms = time.Millisecond
+	traffic := app.ApplicationStatus{Name: "traffic", Latency: 200 * ms, Steps: []string{"detect", "crop", "vehicle"},
+		Sessions: []app.SessionStatus{{Number: 1, Name: "gate", Rate: 6, Latency: 200 * ms, Standing: app.Standing{Frames: 200, InTime: 199, Late: 1}},
+			{Number: 2, Rate: 10, Latency: 150 * ms, Standing: app.Standing{Frames: 100, InTime: 90, Failed: 10, Hurt: true}}},
+		Latest: []app.FrameTrace{{Session: 1, Elapsed: 12 * ms, Budget: 200 * ms, Steps: []app.StepTrace{{To: 5 * ms, Requests: 1}, {From: 5 * ms, To: 6 * ms}, {From: 6 * ms, To: 12 * ms, Requests: 3}}}}}
+	dom := browsePanels(t, map[string]any{observe.SessionsPath: app.Status{Applications: []app.ApplicationStatus{traffic}}})
+	wantDrawn(t, dom, "sessionbox", "<td>traffic</td><td>gate</td><td>6 frames/s</td><td>200 ms</td><td>99.5 %</td><td>1</td><td>0</td><td>kept</td>",
+		"<td>traffic</td><td>session 2</td><td>10 frames/s</td><td>150 ms</td><td>90", "<td>10</td><td>0</td><td>broken</td>")
+
+	// A canvas has a size once it is drawn.
+	_, canvas, _ := strings.Cut(dom, `<canvas id="frames"`)
+	canvas, _, _ = strings.Cut(canvas, ">")
+	if !strings.Contains(canvas, `width="`) || !strings.Contains(canvas, `height="`) {
+		t.Errorf("the steps of the latest frame are not drawn: <canvas id=\"frames\"%s>", canvas)
 	}
 }
 
