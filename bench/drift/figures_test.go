@@ -126,6 +126,10 @@ func TestVariants(t *testing.T) {
 		t.Errorf("%+v, want S alone, by its own ground", d.Claims)
 	}
 
+	if c := claimAccuracy(variants[1], -0.001); c.Verdict != figure.Differs || c.Why == "" {
+		t.Errorf("%+v: a difference within chance is none", c)
+	}
+
 	// A finish rate that should fall and stays is another result, and so is one that falls and should stay.
 	for _, c := range []struct {
 		falls bool
