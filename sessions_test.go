@@ -88,19 +88,22 @@ func killable(t *testing.T, c Config) (s *System, kill func()) {
 	return start(t, c), kill
 }
 
+// twiceOf configures roles that serve the application.
+func twiceOf(t *testing.T, roles Role) Config {
+	t.Helper()
+	c := emulated(t, roles)
+	addModel(t, c.Models, "echo", slowModel)
+	dir := filepath.Join(c.Models, "twice")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "application.yaml"), []byte(twice), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	c.Listen, c.SessionTrial = "127.0.0.1:0", sim.Trial
+	return c
+}
+
 // openTwice starts a scheduler and a gateway with the application, and three backends of two GPUs each.
 func openTwice(t *testing.T) (s *System, kills []func()) {
-	c := emulated(t, Scheduler|Gateway)
-	write := func(path, text string) {
-		t.Helper()
-		path = filepath.Join(c.Models, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("echo/config.pbtxt", slowModel)
-	write("twice/application.yaml", twice)
-	c.Listen, c.SessionTrial = "127.0.0.1:0", sim.Trial
+	c := twiceOf(t, Scheduler|Gateway)
 	s = start(t, c)
 
 	c.Scheduler = s.Config().Listen
@@ -189,6 +192,47 @@ func TestKilledBackendLosesNoSession(t *testing.T) {
 		t.Errorf("%d sessions of %d are open; %+v", a.Sessions(), len(all), counts)
 	}
 	checkSessionMetrics(t, s, len(all))
+}
+
+// TestARestartedSchedulerLosesNoSession: a session is its frontend's, and goes on once a scheduler is there again.
+func TestARestartedSchedulerLosesNoSession(t *testing.T) {
+	c := twiceOf(t, Scheduler)
+	scheduler, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listen = scheduler.Config().Listen
+	c.Scheduler = c.Listen
+
+	backend, gateway := c, c
+	backend.Roles, gateway.Roles = Backend, Gateway
+	start(t, backend)
+	s := start(t, gateway)
+	waitFor(t, func() bool { m := s.Client().Model("echo", ""); return m != nil && m.Ready })
+
+	a := s.Applications().App("twice")
+	stream, err := a.Open(t.Context(), app.Session{Name: "gate", Rate: 1, Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	var answered atomic.Int64
+	wait.Go(func() { camera(ctx, t, &wait, stream, &answered) })
+	waitFor(t, func() bool { return answered.Load() >= 2 })
+
+	if err := scheduler.Close(); err != nil {
+		t.Error(err)
+	}
+	start(t, c)
+	before := answered.Load()
+	waitFor(t, func() bool { return answered.Load() >= before+3 })
+	stop()
+	wait.Wait()
+	if counts := a.Stats(); a.Sessions() != 1 || counts.Evicted > 0 || counts.Frames != counts.Answered+counts.Failed {
+		t.Errorf("%d sessions are open, want 1; %+v", a.Sessions(), counts)
+	}
 }
 
 // checkSessionMetrics looks for the metrics of so many sessions, of which none was evicted.
