@@ -111,7 +111,7 @@ func claimFinish(v variant, gain float64) figure.Claim {
 // whyAccuracy and whyFinish say why a variant's result is another one than published.
 var (
 	whyAccuracy = map[string]string{
-		"I": "it also trains for the two of five drifts that are not found",
+		"I": "it also trains for the five of 19 drifts that are not found",
 		"E": "an exit is less accurate than its network by more than training in the time that it leaves wins back",
 	}
 	whyFinish = map[string]string{
