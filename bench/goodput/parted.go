@@ -2,6 +2,8 @@ package goodput
 
 import (
 	"fmt"
+	"math"
+	"sort"
 
 	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/plan"
@@ -11,14 +13,16 @@ import (
 // partedGPUs are 20 sub-clusters of 16 GPUs.
 const partedGPUs = 320
 
-// partedSettings are five and ten times figure 6's cluster of the 1080 Ti zoo, as one cluster and in sub-clusters.
+// partedSettings are five, ten and twenty times figure 6's cluster of the 1080 Ti zoo, as one cluster and in sub-clusters.
 func partedSettings() []Setting {
 	var out []Setting
 	for _, parts := range []int{1, 4, 10, 20} {
 		out = append(out, partedSetting(fmt.Sprintf("parted-%d", parts), 5, parts))
 	}
-	for _, parts := range []int{1, 20} {
-		out = append(out, partedSetting(fmt.Sprintf("parted-640-%d", parts), 10, parts))
+	for _, copies := range []int{10, 20} {
+		for _, parts := range []int{1, 20} {
+			out = append(out, partedSetting(fmt.Sprintf("parted-%d-%d", partedGPUs/5*copies, parts), copies, parts))
+		}
 	}
 	return out
 }
@@ -51,7 +55,10 @@ func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 	}
 
 	// Use the demand of a load that the sub-clusters can nearly sustain: a request costs less as batches grow.
-	rate := 0.83 * s.Capacity()
+	rate, err := s.rateOfDemand(s.fullDemand())
+	if err != nil {
+		return nil, nil, err
+	}
 	for i, e := range s.Models {
 		v, err := s.asService(e, rate*s.Share[i])
 		if err != nil {
@@ -68,6 +75,28 @@ func (s Setting) part() (homes []int32, kinds []uint8, err error) {
 		kinds = append(kinds, uint8(g*s.SubClusters/s.GPUs))
 	}
 	return a.Home, kinds, nil
+}
+
+// fullDemand is what sub-clusters of alike models are asked for at their goodput, in GPUs (decision 0364).
+func (s Setting) fullDemand() float64 {
+	return float64(s.GPUs) * (1 - 0.1/math.Sqrt(float64(s.GPUs/s.SubClusters)))
+}
+
+// rateOfDemand returns the rate at which models in sub-clusters ask for so many GPUs.
+func (s Setting) rateOfDemand(gpus float64) (float64, error) {
+	var failed error
+	enough := sort.Search(2*int(s.Capacity()), func(rate int) bool {
+		sum := 0.0
+		for i, e := range s.Models {
+			v, err := s.asService(e, float64(rate)*s.Share[i])
+			if err != nil {
+				failed = err
+			}
+			sum += v.Demand
+		}
+		return sum >= gpus
+	})
+	return float64(enough), failed
 }
 
 // asService describes a model to plan.Assign.

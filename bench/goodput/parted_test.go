@@ -49,7 +49,8 @@ func TestPartedClusterKeepsApart(t *testing.T) {
 	}
 
 	// Whole clusters are as they were.
-	if all, err := Select("parted"); err != nil || len(all) != 6 || all[3].GPUs/all[3].SubClusters != 16 || all[5].GPUs/all[5].SubClusters != 32 {
-		t.Errorf("%d settings, %v: want six, the fourth of 16 GPUs each and the last of 32", len(all), err)
+	if all, err := Select("parted"); err != nil || len(all) != 8 || all[3].GPUs/all[3].SubClusters != 16 || all[5].GPUs/all[5].SubClusters != 32 ||
+		all[7].GPUs/all[7].SubClusters != 64 {
+		t.Errorf("%d settings, %v: want eight, the fourth of 16 GPUs each, the sixth of 32 and the last of 64", len(all), err)
 	}
 }

@@ -5,16 +5,30 @@ import (
 	"slices"
 )
 
-// crowding lists what a sub-cluster loses because its GPUs become free too seldom for its most impatient service. seldom is
-// the mean time between two free GPUs, as a share of that service's room; lost is the share of the demand that the
-// sub-cluster could otherwise carry. Measured at 8 to 32 GPUs (decision 0364).
-var crowding = [...]struct{ seldom, lost float64 }{{0.05, 0}, {0.15, 0.028}, {0.4, 0.10}, {1, 0.14}}
+// share is the part of its demand that a sub-cluster cannot carry where its GPUs become free so seldom.
+type share struct{ seldom, lost float64 }
 
-// lostToCrowding returns the share of its demand that a sub-cluster cannot carry: linear between the points of crowding,
-// constant beyond them.
-func lostToCrowding(seldom float64) float64 {
-	before := crowding[0]
-	for _, p := range crowding[1:] {
+// crowding lists what sub-clusters lose because their GPUs become free too seldom for their most impatient service: by the mean time
+// between two free GPUs as a share of that service's room (mixes on 8 to 32 GPUs, decision 0364). crowdingLone is by that share
+// times the number of GPUs, which is batch time over room: a service alone among much longer batches loses although many GPUs
+// become free (32 and 64 GPUs, decision 0368).
+var (
+	crowding     = []share{{0.05, 0}, {0.15, 0.028}, {0.4, 0.10}, {1, 0.14}}
+	crowdingLone = []share{{2.6, 0}, {3.4, 0.025}, {6, 0.035}, {10, 0.07}, {32, 0.14}}
+)
+
+// loneMax is the most GPUs on which crowdingLone was measured. More of them even waits out.
+const loneMax = 64
+
+// lostToCrowding returns the share of its demand that a sub-cluster of so many GPUs cannot carry.
+func lostToCrowding(seldom float64, gpus int) float64 {
+	return max(interpolate(crowding, seldom), interpolate(crowdingLone, seldom*float64(min(gpus, loneMax))))
+}
+
+// interpolate is linear between the points, constant beyond them.
+func interpolate(points []share, seldom float64) float64 {
+	before := points[0]
+	for _, p := range points[1:] {
 		if seldom <= p.seldom {
 			return before.lost + max(0, seldom-before.seldom)/(p.seldom-before.seldom)*(p.lost-before.lost)
 		}
@@ -31,8 +45,9 @@ func (s *assignmentSearch) loadWith(j int, deviation, held, room float64) float6
 	if room == 0 || demand <= 0 {
 		return deviation
 	}
-	seldom := held / (demand * s.demandShare[j]) / (float64(s.p.SubClusters[j].GPUs) * room)
-	return demand/(1-lostToCrowding(seldom)) - 1
+	gpus := s.p.SubClusters[j].GPUs
+	seldom := held / (demand * s.demandShare[j]) / (float64(gpus) * room)
+	return demand/(1-lostToCrowding(seldom, gpus)) - 1
 }
 
 // loadAfter returns loadWith after one service leaves the sub-cluster and another joins it; either may be Nowhere.

@@ -284,7 +284,7 @@ func (s *assignmentSearch) polish() {
 	for s.tried < s.effort() {
 		worstDemand, worstMemory, most := 0, 0, 0.0
 		for j := range s.loads {
-			if d := abs(s.loadAfter(j, Nowhere, Nowhere)); d > most {
+			if d := s.excess(s.loadAfter(j, Nowhere, Nowhere)); d > most {
 				worstDemand, most = j, d
 			}
 			if abs(s.loads[j].memory) > abs(s.loads[worstMemory].memory) {
@@ -315,7 +315,7 @@ func (s *assignmentSearch) bestPolish(p int) (best exchange) {
 		var demandElse, memoryElse float64 // the largest deviations of all others
 		for j := range s.loads {
 			if j != p && j != q {
-				demandElse, memoryElse = max(demandElse, abs(s.loadAfter(j, Nowhere, Nowhere))), max(memoryElse, abs(s.loads[j].memory))
+				demandElse, memoryElse = max(demandElse, s.excess(s.loadAfter(j, Nowhere, Nowhere))), max(memoryElse, abs(s.loads[j].memory))
 			}
 		}
 
@@ -330,7 +330,7 @@ func (s *assignmentSearch) bestPolish(p int) (best exchange) {
 			if k != Nowhere {
 				memory -= s.memory[k]
 			}
-			after := max(demandElse, abs(s.loadAfter(p, i, k)), abs(s.loadAfter(q, k, i))) +
+			after := max(demandElse, s.excess(s.loadAfter(p, i, k)), s.excess(s.loadAfter(q, k, i))) +
 				max(memoryElse, abs(a.memory-memory/s.memoryShare[p]), abs(b.memory+memory/s.memoryShare[q]))
 			if before-after > best.gain && s.allowed(i, k, p, q) {
 				best = exchange{i, k, q, before - after}

@@ -224,10 +224,19 @@ func (s *assignmentSearch) violation() float64 {
 func (s *assignmentSearch) objective() float64 {
 	var demand, memory float64
 	for j := range s.loads {
-		demand = max(demand, abs(s.loadAfter(j, Nowhere, Nowhere)))
+		demand = max(demand, s.excess(s.loadAfter(j, Nowhere, Nowhere)))
 		memory = max(memory, abs(s.loads[j].memory))
 	}
 	return demand + memory
+}
+
+// excess is what counts of a load's deviation. Where services crowd, the sum of all loads is not given, and a sub-cluster
+// with less than its share harms nobody.
+func (s *assignmentSearch) excess(deviation float64) float64 {
+	if s.crowds {
+		return deviation
+	}
+	return abs(deviation)
 }
 
 func abs(x float64) float64 { return max(x, -x) }
