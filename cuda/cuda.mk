@@ -36,7 +36,7 @@ test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'CUDA|Device' ./frontend/gateway ./cmd/downbeat
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run Contract ./backend/layered
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
-	  $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Operators|Encoder|EveryOption' ./bench/gpu
+	  $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Operators|Encoder|EveryOption|Training' ./bench/gpu
 
 # gorgonia.org/cu beside our driver (decision 0061): it needs cuda.h of CUDA 11 or 12 when it is compiled, here from
 # CUDA_HEADERS, and libcuda.so when it is linked, here the host driver, which has only what is called.

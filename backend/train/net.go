@@ -139,6 +139,17 @@ func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 	return weights, nil
 }
 
+// Training writes the graph of one training step on a batch of images, as a Trainer runs it. Inputs: image, target, and
+// the flat vectors weights, moment1 and moment2, and the rate. Outputs: loss [1] and the new three vectors. No dimension
+// is open. A server that has the graph as a layered program can stop it between two layers.
+func (n Net) Training(batch int, o Optimiser) (*onnx.Model, error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("net %s: batch = %d: want at least 1", n.Name, batch)
+	}
+	m, _, err := n.buildTraining(int64(batch), o.stepRuleOf(), wholeStep)
+	return m, err
+}
+
 // buildTraining writes forward and backward pass and the optimiser's step for a fixed batch size.
 // Inputs: image, target, weights, moment1, moment2, rate. Outputs: loss and the new three vectors,
 // or, to check gradients, "gradient" instead of the vectors.

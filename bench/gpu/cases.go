@@ -58,6 +58,9 @@ func elementwiseCases() (all []Case) {
 		all = append(all, opCase(name+" broadcast", []int64{4, 1, 6}, func(n *net, x string) string {
 			return n.Node(name, []string{x, n.Node("Reshape", []string{n.addAround(2, 1, 30), n.Shape(5, 6)})})
 		}), opCase(name+" channel", []int64{4, 3, 2}, func(n *net, x string) string {
+			if name == "Div" { // a quotient by a number near 0 exceeds half precision
+				x = n.Node("Add", []string{n.Node("Abs", []string{x}), n.Scalar(0.5)})
+			}
 			return n.Node("Relu", []string{n.Node(name, []string{n.Node("Reshape", []string{n.addAround(2, 1, 4), n.Shape(1, 4, 1, 1)}), x})})
 		}))
 	}
@@ -83,6 +86,15 @@ func convCases() (all []Case) {
 	}), opCase("BatchNormalization", []int64{5, 4, 4}, func(n *net, x string) string {
 		return n.Node("BatchNormalization", []string{x, n.addAround(1, 0.5, 5), n.addAround(0, 0.5, 5), n.addAround(0, 0.5, 5), n.addAround(1, 0.5, 5)})
 	}))
+
+	// Gradients with respect to a convolution's input: strides that leave pixels over, a dilation, a bias.
+	for _, c := range []struct{ k, stride, pad, extra, dil int64 }{{3, 1, 1, 0, 1}, {3, 2, 1, 1, 1}, {5, 2, 2, 0, 1}, {2, 3, 0, 2, 1}, {3, 1, 0, 0, 2}} {
+		name := fmt.Sprintf("ConvTranspose %d by %d, stride %d, padding %d and %d, dilation %d", c.k, c.k, c.stride, c.pad, c.extra, c.dil)
+		all = append(all, opCase(name, []int64{6, 5, 7}, func(n *net, x string) string {
+			return n.Node("ConvTranspose", []string{x, n.addWeights(int(6*c.k*c.k), 6, 9, c.k, c.k), n.addAround(0, 1, 9)}, onnx.Ints("strides", c.stride, c.stride),
+				onnx.Ints("pads", c.pad, c.pad, c.pad, c.pad), onnx.Ints("output_padding", c.extra, c.extra), onnx.Ints("dilations", c.dil, c.dil))
+		}))
+	}
 
 	for _, p := range []string{"MaxPool", "AveragePool"} {
 		for ceil := range int64(2) {
@@ -149,6 +161,10 @@ func indexCases() []Case {
 		}),
 		opCase("Squeeze and Unsqueeze", []int64{1, 4}, func(n *net, x string) string {
 			return n.Node("Unsqueeze", []string{n.Node("Squeeze", []string{x, n.Shape(1)}), n.Shape(1, 3)})
+		}),
+		opCase("Greater", []int64{6, 5}, func(n *net, x string) string {
+			open := n.Node("Greater", []string{n.Node("Relu", []string{x}), n.Scalar(0)})
+			return n.Node("Mul", []string{x, n.Node("Cast", []string{open}, onnx.Int("to", 1))})
 		}),
 		opCase("Where of a constant", []int64{4}, func(n *net, x string) string {
 			c := n.Const(onnx.Tensor{Type: onnx.Bool, Dims: []int64{4}, Raw: []byte{1, 0, 0, 1}})

@@ -79,6 +79,16 @@ func checkWith(t *testing.T, cases []Case, config CheckConfig) {
 
 func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), true, "") }
 
+// TestTrainingAgreesWithONNXRuntime shows that a whole training step, with its gradients, is a layered program like any
+// other: run at once and layer by layer, it gives the loss, weights and moments of ONNX Runtime.
+func TestTrainingAgreesWithONNXRuntime(t *testing.T) {
+	cases, err := Training()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkWith(t, cases, CheckConfig{Capture: true, Libraries: "none", Precisions: []layers.Precision{layers.FP32}})
+}
+
 // Every way to do a product, a convolution or attention is right, not only the one that would be taken: the
 // tiles, the libraries' algorithms (DOWNBEAT_LIBRARIES names their folders), and whichever is the fastest.
 func TestEveryOptionAgreesWithONNXRuntime(t *testing.T) {

@@ -58,8 +58,11 @@ func (r *reference) runReference(batch int, inputs [][]byte) ([][]float64, error
 	}()
 
 	for i, v := range r.model.Graph.FeedInputs() {
-		shape := ort.Shape{int64(batch)}
-		for _, d := range v.Dims[1:] {
+		var shape ort.Shape
+		for k, d := range v.Dims {
+			if k == 0 && d.Size < 1 {
+				d.Size = int64(batch) // the only open dimension
+			}
 			shape = append(shape, d.Size)
 		}
 		t, err := ort.NewCustomDataTensor(shape, inputs[i], referenceTypes[v.Type])

@@ -18,7 +18,7 @@ var operators map[string]*operator
 
 func init() {
 	operators = map[string]*operator{
-		"Conv": {2, lowerConv}, "Gemm": {2, lowerGemm}, "MatMul": {2, matMul}, "BatchNormalization": {5, batchNorm},
+		"Conv": {2, lowerConv}, "ConvTranspose": {2, lowerConvTranspose}, "Greater": {2, lowerGreater}, "Gemm": {2, lowerGemm}, "MatMul": {2, matMul}, "BatchNormalization": {5, batchNorm},
 		"MaxPool": {1, lowerPool(kernels.PoolMax)}, "AveragePool": {1, lowerPool(kernels.PoolAverage)},
 		"GlobalAveragePool": {1, globalPool(kernels.ReduceMean)}, "GlobalMaxPool": {1, globalPool(kernels.ReduceMax)},
 		"ReduceMean": {1, lowerReduce(kernels.ReduceMean)}, "ReduceSum": {1, lowerReduce(kernels.ReduceSum)},
