@@ -2,6 +2,9 @@
 
 package rdma
 
+/*
+#include "verbs.h"
+*/
 import "C"
 
 import (

@@ -2,8 +2,6 @@
 
 package rdma
 
-import "C"
-
 import (
 	"encoding/binary"
 	"slices"
