@@ -77,11 +77,11 @@ func (g *registry) adviseSlow(b *Backend) {
 	var slow []string
 	label := ""
 
-	// Once per sub-cluster, since a backend's GPUs share its profiles.
+	// Compare once per sub-cluster, because a backend's GPUs share its profiles.
 	judged := make([]bool, len(g.clusters))
 	for _, u := range b.gpus {
 		if u == nil || judged[u.sub] {
-			continue // of nil, no sub-cluster number was left for it
+			continue // nil: no sub-cluster number was left for it
 		}
 		judged[u.sub] = true
 

@@ -59,7 +59,7 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 	}
 }
 
-// forgetVariants makes a model one that is no family. mu is held.
+// forgetVariants records that a model is not a family. mu is held.
 func (p *partition) forgetVariants(id uint32) {
 	if int(id) < len(p.families) {
 		p.families[id] = nil

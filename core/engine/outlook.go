@@ -72,7 +72,8 @@ func (p *partition) watchHomes(e *Engine, homes []uint32) {
 	}
 }
 
-// severalHomes is the least number in partition.homes that is a place in partition.several, and no sub-cluster.
+// severalHomes is the first number in partition.homes that is not a sub-cluster: it stands for place 0 of
+// partition.several.
 const severalHomes = sched.SubClusterLimit
 
 // severalOf returns the sub-clusters of a model with several homes; nil for one with a single home. mu is held.
@@ -83,14 +84,14 @@ func (p *partition) severalOf(model uint32) []uint32 {
 	return p.several[p.homes[model]-severalHomes]
 }
 
-// listHomes returns the place of a list of sub-clusters in several. Models share their lists, so that those of all
-// models stay in a core's cache. mu is held.
+// listHomes returns the place of a list of sub-clusters in several, and adds it if necessary. Models with the same homes
+// share one list, so the lists stay in a core's cache. mu is held.
 func (p *partition) listHomes(homes []uint32) uint32 {
 	if k := slices.IndexFunc(p.several, func(x []uint32) bool { return slices.Equal(x, homes) }); k >= 0 {
 		return uint32(k)
 	}
 
-	// A list that no model has any more gives its place to the new one.
+	// Reuse the place of a list that no model has any more.
 	for k := range p.several {
 		if !slices.Contains(p.homes, severalHomes+uint32(k)) {
 			p.several[k] = homes

@@ -5,27 +5,28 @@ import (
 	"slices"
 )
 
-// share is the part of its demand that a sub-cluster cannot carry where its GPUs become free so seldom.
+// share is the share of its demand that a sub-cluster loses if its GPUs become free this seldom.
 type share struct{ seldom, lost float64 }
 
-// crowding lists what sub-clusters lose because their GPUs become free too seldom for their most impatient service: by the mean time
-// between two free GPUs as a share of that service's room (mixes on 8 to 32 GPUs, decision 0364). crowdingLone is by that share
-// times the number of GPUs, which is batch time over room: a service alone among much longer batches loses although many GPUs
-// become free (32 and 64 GPUs, decision 0368).
+// crowding lists the measured losses of sub-clusters whose GPUs become free too seldom for their most impatient service.
+// seldom is the mean time between two free GPUs as a share of that service's room (mixes on 8 to 32 GPUs, decision 0364).
+//
+// In crowdingLone it is multiplied by the number of GPUs, which gives batch time over room: a service alone among much
+// longer batches loses even if GPUs become free often (32 and 64 GPUs, decision 0368).
 var (
 	crowding     = []share{{0.05, 0}, {0.15, 0.028}, {0.4, 0.10}, {1, 0.14}}
 	crowdingLone = []share{{2.6, 0}, {3.4, 0.025}, {6, 0.035}, {10, 0.07}, {32, 0.14}}
 )
 
-// loneMax is the most GPUs on which crowdingLone was measured. More of them even waits out.
+// loneMax is the largest number of GPUs on which crowdingLone was measured; with more GPUs waits become more even.
 const loneMax = 64
 
-// lostToCrowding returns the share of its demand that a sub-cluster of so many GPUs cannot carry.
+// lostToCrowding returns the share of its demand that a sub-cluster with this number of GPUs loses.
 func lostToCrowding(seldom float64, gpus int) float64 {
 	return max(interpolate(crowding, seldom), interpolate(crowdingLone, seldom*float64(min(gpus, loneMax))))
 }
 
-// interpolate is linear between the points, constant beyond them.
+// interpolate interpolates linearly between the points and is constant beyond them.
 func interpolate(points []share, seldom float64) float64 {
 	before := points[0]
 	for _, p := range points[1:] {

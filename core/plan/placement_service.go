@@ -58,16 +58,16 @@ func (s *Snapshot) serviceIn(pool, m int32, gpus []int32) Service {
 		return v
 	}
 
-	// A model whose SLO no batch keeps is asked for nothing that a GPU could do.
+	// If no batch keeps the model's SLO, no GPU can serve its demand.
 	if c, _, err := Cost(x.Profiles[pool], x.SLO, v.Rate); err == nil {
 		v.Demand = v.Rate * c
 	}
 	return v
 }
 
-// addCrowding tells Assign how the models of a group are in each other's way in a sub-cluster of so many GPUs (decision
-// 0364). Their demand includes the wait for a GPU, their batches are the longer the more is asked of them, and the least
-// patient of them cannot wait longer for being with others.
+// addCrowding sets what Assign needs to know about waiting for a GPU in a sub-cluster of among GPUs (decision 0364): the
+// group's demand including that wait, the mean time of its batches weighted by demand, and the room of its least patient
+// model.
 func (s *Snapshot) addCrowding(v *Service, pool int32, group, gpus []int32, among int) {
 	demand, held := 0.0, 0.0
 	for _, m := range group {
@@ -86,7 +86,7 @@ func (s *Snapshot) addCrowding(v *Service, pool int32, group, gpus []int32, amon
 		demand += rate * cost
 		held += rate * cost * p.Exec(batch).Seconds()
 
-		// A room of 0 would mean that none is told.
+		// A room of 0 would mean that it is unknown.
 		room := max(1, x.SLO-p.Exec(1))
 		if v.Room == 0 || room < v.Room {
 			v.Room = room

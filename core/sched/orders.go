@@ -13,7 +13,7 @@ type order struct {
 	exec  Duration
 }
 
-// Free records the answer to a Grant, of which it keeps no pointer.
+// Free records the answer to a Grant. It does not keep the pointer.
 func (r *Ranker) Free(now Time, f *Free) {
 	now = r.clock(now)
 	g := r.gpu(f.GPU)

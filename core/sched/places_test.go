@@ -147,8 +147,8 @@ func TestManyServicesAreLookedAtByBatch(t *testing.T) {
 	}
 }
 
-// TestManyServicesAreNeverAllPlacedForOne: a schedule that has to wait for a GPU on its way back is made up for the
-// services that have changed. With many of them, placing all would hold up every request for milliseconds.
+// TestManyServicesAreNeverAllPlacedForOne shows that a schedule that waited for a GPU on its way back places only the
+// services that have changed. Placing all of many services would delay every request by milliseconds.
 func TestManyServicesAreNeverAllPlacedForOne(t *testing.T) {
 	l := newFamilyLoop(t, 1000, 9999, 3)
 	l.run(400_000)
@@ -170,8 +170,8 @@ func TestManyServicesAreNeverAllPlacedForOne(t *testing.T) {
 	}
 }
 
-// TestFewServicesThatBecomeManyKeepTheirTimes: services that were placed together, with one time for all of them, get
-// times of their own when there are more of them.
+// TestFewServicesThatBecomeManyKeepTheirTimes shows that services that were placed together, with one common time, get
+// times of their own once there are more of them.
 func TestFewServicesThatBecomeManyKeepTheirTimes(t *testing.T) {
 	l := newFamilyLoop(t, 64, 60, 3)
 	for m := range 64 {

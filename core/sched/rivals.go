@@ -20,7 +20,7 @@ type rest struct {
 	pace         Pace
 }
 
-// Candidate records a model's newest candidate, of which it keeps no pointer.
+// Candidate records a model's newest candidate. It does not keep the pointer.
 func (r *Ranker) Candidate(now Time, c *Candidate) {
 	r.clock(now)
 	if c.Model >= IDLimit {
