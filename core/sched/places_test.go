@@ -4,8 +4,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	vocabulary "downbeat.dev/core/model"
+	"downbeat.dev/core/profile"
 )
 
 // TestOutlookTellsTheNextFreeGPUs: for any running batches, the outlook is sorted by time and has at most OutlookMax
@@ -189,5 +191,49 @@ func TestFewServicesThatBecomeManyKeepTheirTimes(t *testing.T) {
 		if m := &p.models[i]; m.family.round > 0 && m.timer > m.family.lookAt {
 			t.Errorf("service %d has to be placed again in %v, and its timer rings in %v", i, m.family.lookAt.Sub(l.now), m.timer.Sub(l.now))
 		}
+	}
+}
+
+// TestABiggerGPUMayBeSlower shows that homes are compared by their profiles alone. A variant that gets slower on the GPUs
+// that are faster for all others is answered on the other kind.
+func TestABiggerGPUMayBeSlower(t *testing.T) {
+	l := &loop{s: New(Options{}), models: 2, gap: 5 * ms}
+	fast, slow := line(t, time.Millisecond, 5*time.Millisecond, 16), line(t, 3*time.Millisecond, 15*time.Millisecond, 16)
+	for m, profiles := range [][]*profile.Profile{{fast, slow}, {slow, fast}} {
+		s := Service{SLO: 100 * ms, Homes: []uint32{0, 1}, Rate: 100, Variants: []Variant{{Accuracy: 0.9, Profiles: profiles}}}
+		if err := l.s.AddService(0, ModelID(m), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for g := range 4 {
+		if err := l.s.AddGPU(0, GPUID(g), uint32(g%2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	on := map[ModelID][2]int{}
+	for i := range 400 {
+		l.now = l.now.Add(l.gap)
+		m := ModelID(i % 2)
+		l.id++
+		l.s.Join(l.now, Request{ID: l.id, Model: m, Deadline: l.now.Add(100 * ms)})
+		for at := l.s.NextWake(); at <= l.now.Add(l.gap); at = l.s.NextWake() {
+			l.s.Advance(max(at, l.now))
+			batches, drops := l.s.Actions()
+			if len(drops) > 0 {
+				t.Fatalf("dropped: %+v", drops)
+			}
+			for _, b := range batches {
+				count := on[b.Model]
+				count[b.GPU%2] += len(b.Requests)
+				on[b.Model] = count
+				if err := l.s.Complete(max(at, l.now), b.ID, b.GPU, b.Finish); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if on[0][1] > 0 || on[1][0] > 0 || on[0][0] < 150 || on[1][1] < 150 {
+		t.Errorf("requests by kind of GPU: %v and %v, want each model on the kind that is faster for it", on[0], on[1])
 	}
 }
