@@ -12,6 +12,7 @@ type Crowd struct {
 	Leeways float64 // Σ demand·ln(leeway)
 	Bursts  float64 // Σ demand·burstiness
 	Strong  int32   // models that batch well
+	Fair    int32   // models that batch fairly or well
 	// Families is the number of families whose main home is here. The other fields do not include them.
 	Families int32
 }
@@ -63,8 +64,11 @@ func (p *Partition) countMember(m *model, at int32) {
 		Models: 1, Demand: demand, Spans: demand * float64(m.exec[m.target]),
 		Leeways: demand * math.Log(max(1, m.leeway())), Bursts: demand * m.gaps.burstiness(m.rate.perNS),
 	}
-	if m.batchesWell() {
+	if m.batchGain() >= strongFrom {
 		part.Strong = 1
+	}
+	if m.batchGain() >= fairFrom {
+		part.Fair = 1
 	}
 	p.replaceMember(at, member{m.sub, part})
 }
@@ -107,6 +111,7 @@ func (c *Crowd) add(x Crowd, by float64) {
 	c.Leeways += by * x.Leeways
 	c.Bursts += by * x.Bursts
 	c.Strong += int32(by) * x.Strong
+	c.Fair += int32(by) * x.Fair
 	c.Families += int32(by) * x.Families
 }
 

@@ -13,12 +13,15 @@ const (
 	burstyFrom = 0.25
 	// burstyModels is the number of models per GPU that make a crowd if requests arrive in bursts.
 	burstyModels = 1.25
-	// looseFrom is the burstiness from which on models that gain little from batching do not wait, however few they
-	// are. Gamma 0.3 has at least 0.16 at 50 requests/s, Poisson arrivals have 0.
-	looseFrom = 0.1
-	// strongFrom is the ratio of ℓ(1) to the slope of ℓ from which on a model batches well: in a large batch a request
-	// then takes at most a quarter of ℓ(1). VGG16, which must not wait, has 3.1, InceptionResNetV2 4.6.
-	strongFrom = 4
+	// looseFrom is the burstiness from which on models that gain next to nothing from batching do not wait, however few
+	// they are. Gamma 0.5 has at least 0.05 at 40 requests/s, Poisson arrivals have 0.
+	looseFrom = 0.05
+	// fairLooseFrom is the same for models that batch fairly. Gamma 0.5, in which they gain by waiting, has at most
+	// 0.164 at any rate; Gamma 0.3 has more than this from 80 requests/s on.
+	fairLooseFrom = 0.18
+	// fairFrom and strongFrom are the gains (see batchGain) from which on a model batches fairly and well. BERT has 1.02
+	// and Xception 1.4, VGG16 3.1, InceptionResNetV2 4.6 and ResNet50 5.8.
+	fairFrom, strongFrom = 2, 4
 )
 
 // judgeCrowd decides whether requests of a sub-cluster arrive in bursts, and whether its models wait.
@@ -59,14 +62,24 @@ func (c *Crowd) isDense(gpus int) bool {
 
 // isLoose reports whether these models, on any number of GPUs, start the first requests of a burst instead of waiting
 // for the rest. GPUs that idle until a batch is full are missing at the height of the burst, and if no model batches
-// well, larger batches do not make up for that. If a family shares the GPUs, models wait: their larger batches save GPU
-// time that the family can use for a more accurate variant (decision 0362).
+// well, larger batches do not make up for that. The milder the bursts, the less a model may gain from batching for this to
+// hold (decision 0372). If a family shares the GPUs, models wait: their larger batches save GPU time that the family can
+// use for a more accurate variant (decision 0362).
 func (c *Crowd) isLoose() bool {
-	return c.Demand > 0 && c.Strong == 0 && c.Families == 0 && c.Bursts >= looseFrom*c.Demand
+	switch {
+	case c.Demand <= 0 || c.Strong > 0 || c.Families > 0:
+		return false
+	case c.Fair > 0:
+		return c.Bursts >= fairLooseFrom*c.Demand
+	}
+	return c.Bursts >= looseFrom*c.Demand
 }
 
-// batchesWell reports whether a large batch takes much less time per request than a batch of one.
-func (x *execution) batchesWell() bool { return x.exec[1] >= strongFrom*(x.exec[2]-x.exec[1]) }
+// batchGain returns the ratio of ℓ(1) to the slope of ℓ: in a large batch, a request takes the share 1/gain of the time
+// of a batch of one.
+func (x *execution) batchGain() float64 {
+	return float64(x.exec[1]) / float64(max(1, x.exec[2]-x.exec[1]))
+}
 
 // isCrowded reports whether a model's batches must not wait.
 func (p *Partition) isCrowded(m *model) bool {
