@@ -50,7 +50,7 @@ func (l *Learner) compareSome(r *Report) (did bool, err error) {
 	}
 
 	if err == nil && len(c.serving) == len(c.list) && len(c.first) == len(c.list) {
-		l.compared = Compared{Version: l.Version(), Samples: len(c.list), Serving: rightShare(c.serving), First: rightShare(c.first)}
+		l.compared = Compared{Version: l.Version(), Samples: len(c.list), Serving: RightShare(c.serving), First: RightShare(c.first)}
 		l.comparing = nil
 	}
 	return true, err

@@ -62,7 +62,7 @@ func TestExitsLearnWithTheirModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gap := rightShare(all.right) - rightShare(all.exits[0])
+	gap := RightShare(all.right) - RightShare(all.exits[0])
 	t.Logf("%d published, said %.3f, shown %.3f, first %.3f; %+v", len(published), last.ExitGaps[0], gap, l.versions[0].ExitGaps, l.Counts())
 	if math.Abs(gap-last.ExitGaps[0]) > 0.12 || gap > 0.5 {
 		t.Errorf("the exit is said to be worse by %.3f, and is by %.3f", last.ExitGaps[0], gap)

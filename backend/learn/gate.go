@@ -185,7 +185,7 @@ func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evid
 	}
 
 	r.Inputs += len(list)
-	r.Serving, r.Candidate = rightShare(serves.right), rightShare(trained.right)
+	r.Serving, r.Candidate = RightShare(serves.right), RightShare(trained.right)
 	e.add(serves.right, trained.right)
 	e.addExits(trained)
 	return e, nil

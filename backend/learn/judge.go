@@ -164,8 +164,13 @@ func AnswerAt(exit int, net train.Net, weights []float32, list []Sample, library
 
 // Accuracy returns the share of samples that a net with these weights answers rightly.
 func Accuracy(net train.Net, weights []float32, list []Sample, library string) (float64, error) {
-	right, _, err := Answer(net, weights, list, library)
-	return rightShare(right), err
+	return AccuracyAt(0, net, weights, list, library)
+}
+
+// AccuracyAt is Accuracy of an early exit of the net, from 1; 0: of the whole net.
+func AccuracyAt(exit int, net train.Net, weights []float32, list []Sample, library string) (float64, error) {
+	right, _, err := AnswerAt(exit, net, weights, list, library)
+	return RightShare(right), err
 }
 
 func bestClass(scores []float32) (best int) {
@@ -187,6 +192,7 @@ func countRight(right []bool) plan.Answers {
 	return a
 }
 
-func rightShare(right []bool) float64 {
+// RightShare returns the share of right answers; 0 of none.
+func RightShare(right []bool) float64 {
 	return float64(countRight(right).Right) / float64(max(1, len(right)))
 }

@@ -29,7 +29,7 @@ func (s *street) accuracy(weights []float32, list []Sample) float64 {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return rightShare(all.right)
+	return RightShare(all.right)
 }
 
 // live shows a learner n samples in each of some periods, with a check at the end of each.

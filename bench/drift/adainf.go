@@ -93,7 +93,7 @@ func newAdaInfModel(s Setting, st *stream) (*adainfModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &adainfModel{serving: st.start, mean: meanFeature(features), floor: floorOf(shareRight(right))}
+	m := &adainfModel{serving: st.start, mean: meanFeature(features), floor: floorOf(learn.RightShare(right))}
 
 	// Judge the initial samples by the same statistic as later ones, else the farthest samples of any set would look
 	// worse.
@@ -216,15 +216,6 @@ func cosine(a, b []float32) float64 {
 		bb += float64(b[i]) * float64(b[i])
 	}
 	return ab / math.Max(1e-12, math.Sqrt(aa*bb))
-}
-
-// shareRight returns the share of right answers.
-func shareRight(right []bool) float64 {
-	all := make([]int, len(right))
-	for i := range all {
-		all[i] = i
-	}
-	return rightAmong(right, all)
 }
 
 // rightAmong returns the share of right answers among some samples.

@@ -257,6 +257,5 @@ func (s *stream) accuracyOf(exit, period int, weights []float32, library string)
 		}
 		s.testsOf = period
 	}
-	right, _, err := learn.AnswerAt(exit, s.net, weights, s.tests, library)
-	return shareRight(right), err
+	return learn.AccuracyAt(exit, s.net, weights, s.tests, library)
 }
