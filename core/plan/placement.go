@@ -152,7 +152,7 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	problem := AssignmentProblem{MoveShare: s.MoveShare, Effort: s.Effort}
 	groups := s.groupTrunks(models)
 	for _, group := range groups {
-		problem.Services = append(problem.Services, s.groupIn(pool, group, gpus))
+		problem.Services = append(problem.Services, s.groupIn(pool, group))
 	}
 	parts, err := s.divide(gpus, problem.Services)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	}
 	for i, group := range groups {
 		problem.Services[i].Home = s.homeOf(group[0], parts)
-		s.addCrowding(&problem.Services[i], pool, group, gpus, len(gpus)/len(parts))
+		s.addCrowding(&problem.Services[i], pool, group, len(gpus)/len(parts))
 	}
 
 	a, err := Assign(problem)

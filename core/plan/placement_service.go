@@ -2,9 +2,9 @@ package plan
 
 import "time"
 
-// groupTrunks puts models of one trunk together: apart they would hold its parameters twice.
+// groupTrunks groups models of one trunk: apart they would hold its parameters twice.
 func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
-	at := make([]int, len(s.Models)+1) // of a trunk's group, from 1
+	at := make([]int, len(s.Models)+1) // the group of each trunk, from 1
 	for _, m := range models {
 		trunk := s.Models[m].Trunk
 		if trunk != 0 && at[trunk] > 0 {
@@ -17,20 +17,20 @@ func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
 	return groups
 }
 
-// groupIn describes the part in a pool of models of one trunk, or of one model.
-func (s *Snapshot) groupIn(pool int32, group, gpus []int32) Service {
-	v := s.serviceIn(pool, group[0], gpus)
+// groupIn describes the part in a pool of the models of one trunk, or of one model.
+func (s *Snapshot) groupIn(pool int32, group []int32) Service {
+	v := s.serviceIn(pool, group[0])
 	if len(group) == 1 {
 		return v
 	}
 
-	// Their load is the sum; of their memory the common part counts once.
+	// Their loads add up. The common part of their memory counts once.
 	var w weight
 	for i, m := range group {
 		x := &s.Models[m]
 		w.addModel(x.Static, x.Shared, x.Trunk)
 		if i > 0 {
-			other := s.serviceIn(pool, m, gpus)
+			other := s.serviceIn(pool, m)
 			v.Rate, v.Demand, v.Load, v.Dynamic = v.Rate+other.Rate, v.Demand+other.Demand, v.Load+other.Load, max(v.Dynamic, other.Dynamic)
 		}
 	}
@@ -38,22 +38,10 @@ func (s *Snapshot) groupIn(pool int32, group, gpus []int32) Service {
 	return v
 }
 
-// serviceIn describes a model's part in a pool: of its rate, the pool has the share of its GPUs among all that have the
-// model.
-func (s *Snapshot) serviceIn(pool, m int32, gpus []int32) Service {
-	here, all := 0, 0
-	for g, at := range s.Present[m] {
-		if at == Absent {
-			continue
-		}
-		all++
-		if s.GPUs[g].Pool == pool {
-			here++
-		}
-	}
-
+// serviceIn describes a model's part in a pool.
+func (s *Snapshot) serviceIn(pool, m int32) Service {
 	x := &s.Models[m]
-	v := Service{Rate: x.Rate * float64(here) / float64(all), Static: x.Static, Dynamic: x.Dynamic, Load: x.Load, Home: Nowhere}
+	v := Service{Rate: s.rateIn(pool, m), Static: x.Static, Dynamic: x.Dynamic, Load: x.Load, Home: Nowhere}
 	if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil {
 		return v
 	}
@@ -65,13 +53,28 @@ func (s *Snapshot) serviceIn(pool, m int32, gpus []int32) Service {
 	return v
 }
 
+// rateIn returns the part of a model's rate that a pool gets: its share of the GPUs that have the model.
+func (s *Snapshot) rateIn(pool, m int32) float64 {
+	here, all := 0, 0
+	for g, at := range s.Present[m] {
+		if at == Absent {
+			continue
+		}
+		all++
+		if s.GPUs[g].Pool == pool {
+			here++
+		}
+	}
+	return s.Models[m].Rate * float64(here) / float64(all)
+}
+
 // addCrowding sets what Assign needs to know about waiting for a GPU in a sub-cluster of among GPUs (decision 0364): the
 // group's demand including that wait, the mean time of its batches weighted by demand, and the room of its least patient
 // model.
-func (s *Snapshot) addCrowding(v *Service, pool int32, group, gpus []int32, among int) {
+func (s *Snapshot) addCrowding(v *Service, pool int32, group []int32, among int) {
 	demand, held := 0.0, 0.0
 	for _, m := range group {
-		x, rate := &s.Models[m], s.serviceIn(pool, m, gpus).Rate
+		x, rate := &s.Models[m], s.rateIn(pool, m)
 		if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil || rate == 0 {
 			continue // no requests: it cannot be late
 		}
