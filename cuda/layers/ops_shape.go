@@ -133,11 +133,16 @@ func lowerPad(c *compiler, n *Node) error {
 	for i := range dims {
 		off += pads[i] * ys[i]
 	}
-	fill := &tensor{Value: Value{Type: Float32, Dims: []int{1}}, data: bytesOf([]float32{value}), buffer: -1}
-	if err := c.copyTo(fill, y, dims, make([]int, len(dims)), ys, 0, 0); err != nil {
+	if err := c.fillTensor(y, value); err != nil {
 		return err
 	}
 	return c.copyTo(x, y, x.Dims, denseStrides(x.Dims), ys, 0, off)
+}
+
+// fillTensor emits the launch that sets every element of a tensor to a value.
+func (c *compiler) fillTensor(y *tensor, value float32) error {
+	constant := &tensor{Value: Value{Type: Float32, Dims: []int{1}}, data: bytesOf([]float32{value}), buffer: -1}
+	return c.copyTo(constant, y, y.Dims, make([]int, len(y.Dims)), denseStrides(y.Dims), 0, 0)
 }
 
 func lowerGather(c *compiler, n *Node) error {

@@ -95,11 +95,11 @@ func (c *compiler) spreadImage(x *tensor, g window, name string) (*tensor, error
 	if err != nil {
 		return nil, err
 	}
-	zero := &tensor{Value: Value{Type: Float32, Dims: []int{1}}, data: bytesOf([]float32{0}), buffer: -1}
-	ys := denseStrides(dims)
-	if err := c.copyTo(zero, y, dims, make([]int, 4), ys, 0, 0); err != nil {
+	if err := c.fillTensor(y, 0); err != nil {
 		return nil, err
 	}
+
+	ys := denseStrides(dims)
 	ys[2], ys[3] = ys[2]*g.stride[0], ys[3]*g.stride[1]
 	return y, c.copyTo(x, y, x.Dims, denseStrides(x.Dims), ys, 0, 0)
 }
