@@ -64,11 +64,12 @@ func (p *Partition) countMember(m *model, at int32) {
 		Models: 1, Demand: demand, Spans: demand * float64(m.exec[m.target]),
 		Leeways: demand * math.Log(max(1, m.leeway())), Bursts: demand * m.gaps.burstiness(m.rate.perNS),
 	}
-	if m.batchGain() >= strongFrom {
-		part.Strong = 1
-	}
-	if m.batchGain() >= fairFrom {
+	gain := m.batchGain()
+	if gain >= fairFrom {
 		part.Fair = 1
+	}
+	if gain >= strongFrom {
+		part.Strong = 1
 	}
 	p.replaceMember(at, member{m.sub, part})
 }
