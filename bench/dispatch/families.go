@@ -17,16 +17,15 @@ type table [batchMax + 1]int64
 // one before it takes half the time. Each kind is a quarter of the first one's time slower than the one before.
 func (s *Setting) execTable(variant, kind int) (t table) {
 	for b := 1; b <= batchMax; b++ {
-		t[b] = (alpha*int64(b) + beta) * int64(4+kind) / 4 >> (max(1, s.Variants) - 1 - variant)
+		t[b] = (alpha*int64(b) + beta) * int64(4+kind) / 4 >> (s.Variants - 1 - variant)
 	}
 	return t
 }
 
 // fullRate returns the requests/s that all GPUs sustain with the most accurate variants and full batches.
 func (s *Setting) fullRate() (sum float64) {
-	kinds := max(1, s.Kinds)
-	for k := range kinds {
-		full := s.execTable(max(1, s.Variants)-1, k)[batchMax]
+	for k := range s.Kinds {
+		full := s.execTable(s.Variants-1, k)[batchMax]
 		sum += float64(s.gpusOf(k)) * batchMax / float64(full) * 1e9
 	}
 	return sum
@@ -34,8 +33,7 @@ func (s *Setting) fullRate() (sum float64) {
 
 // gpusOf returns the number of GPUs of a kind.
 func (s *Setting) gpusOf(kind int) int {
-	kinds := max(1, s.Kinds)
-	return (s.GPUs + kinds - 1 - kind) / kinds
+	return (s.GPUs + s.Kinds - 1 - kind) / s.Kinds
 }
 
 // Limits of a setting.
@@ -54,9 +52,9 @@ type kind struct {
 
 // openKinds opens a backend for each kind of GPUs.
 func (r *rig) openKinds() (err error) {
-	for k := range max(1, r.set.Kinds) {
+	for k := range r.set.Kinds {
 		x := &kind{rig: r, number: int32(k)}
-		for v := range max(1, r.set.Variants) {
+		for v := range r.set.Variants {
 			x.exec = append(x.exec, r.set.execTable(v, k))
 		}
 		r.kinds = append(r.kinds, x)
@@ -83,7 +81,6 @@ func (x *kind) hello() wire.BackendHello {
 
 	for i := range x.set.Models {
 		for v := range x.exec {
-
 			info := model.Info{Name: fmt.Sprint("m", i), SLO: slo}
 			if len(x.exec) > 1 {
 				info.Family, info.Variant = info.Name, fmt.Sprint(v)

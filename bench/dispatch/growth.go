@@ -57,7 +57,7 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 	}
 	defer r.closeRig()
 
-	rate := min(20e6, 0.5*set.fullRate())
+	rate := min(20e6, 0.5*r.set.fullRate())
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
 

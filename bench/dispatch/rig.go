@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"runtime"
@@ -115,7 +116,14 @@ const (
 	slots     = 2048
 )
 
+// withDefaults counts 0 variants and 0 kinds as 1.
+func (s Setting) withDefaults() Setting {
+	s.Variants, s.Kinds = cmp.Or(s.Variants, 1), cmp.Or(s.Kinds, 1)
+	return s
+}
+
 func newRig(set Setting, clock engine.Clock) (*rig, error) {
+	set = set.withDefaults()
 	r := &rig{set: set, clock: clock}
 	e, err := engine.New(engine.Options{Cores: set.Cores, Manual: true, RequestsMax: wire.WindowMax, Clock: clock})
 	if err != nil {
@@ -124,7 +132,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	r.e = e
 
 	for i := range set.Cores {
-		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48, dones: make([][]wire.Done, max(1, set.Kinds))}
+		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48, dones: make([][]wire.Done, set.Kinds)}
 		// A model's partition is its id modulo the number of partitions: a core uses only its own.
 		c.first, c.step, c.models = uint64(i), uint64(set.Cores), uint64((set.Models+set.Cores-1-i)/set.Cores)
 		c.drawn = c.models

@@ -82,7 +82,8 @@ func (s *Sample) checkLimits() error {
 
 // Run finds the highest rate that one setting sustains. progress gets a line per tried rate.
 func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Result, error) {
-	res := Result{Models: set.Models, Variants: max(1, set.Variants), Kinds: max(1, set.Kinds), GPUs: set.GPUs, Cores: set.Cores}
+	set = set.withDefaults()
+	res := Result{Models: set.Models, Variants: set.Variants, Kinds: set.Kinds, GPUs: set.GPUs, Cores: set.Cores}
 	if err := set.checkSetting(); err != nil {
 		return res, err
 	}
@@ -225,7 +226,7 @@ func virtualCost(set Setting) (float64, error) {
 	}
 	defer r.closeRig()
 
-	rate := min(20e6, 0.7*set.fullRate())
+	rate := min(20e6, 0.7*r.set.fullRate())
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
 
