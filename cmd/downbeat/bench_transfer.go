@@ -119,10 +119,9 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 		return fmt.Errorf("-figure %s: it draws the incast, want incast among -op", figure)
 	}
 
-	// Create the file before minutes of work, not after.
-	f, err := os.OpenFile(figure, os.O_WRONLY|os.O_CREATE, 0o644)
-	if err != nil {
+	// Fail before minutes of work, not after.
+	if err := checkWritable(figure); err != nil {
 		return fmt.Errorf("-figure: %w", err)
 	}
-	return f.Close()
+	return nil
 }

@@ -89,21 +89,29 @@ func runLoad(ctx context.Context, args []string) error {
 	return errors.Join(f.writeReport(r, c.Scheduler), s.Close())
 }
 
-// checkReport reports whether the page for -report can be written. It leaves a page of an earlier run as it is, and no
-// empty file where there was none.
+// checkReport reports whether the page for -report can be written.
 func (f *loadFlags) checkReport() error {
-	if f.report == "" {
+	if err := checkWritable(f.report); err != nil {
+		return fmt.Errorf("load: report: %w", err)
+	}
+	return nil
+}
+
+// checkWritable reports whether a file can be written, before the work that makes its content; no name is no file. It
+// leaves the content of an earlier run as it is, and no empty file where there was none.
+func checkWritable(name string) error {
+	if name == "" {
 		return nil
 	}
 
-	_, missing := os.Stat(f.report)
-	file, err := os.OpenFile(f.report, os.O_WRONLY|os.O_CREATE, 0o644)
+	_, missing := os.Stat(name)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
-		return fmt.Errorf("load: report: %w", err)
+		return err
 	}
 	file.Close()
 	if missing != nil {
-		os.Remove(f.report)
+		os.Remove(name)
 	}
 	return nil
 }
