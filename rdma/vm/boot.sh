@@ -2,8 +2,8 @@
 # boot.sh KERNELDIR OUT LIMIT SCRIPT FILE...: boots a virtual machine whose init ends by running
 # SCRIPT with soft-RoCE up (device rxe0 on v0, 10.77.0.1), with FILEs and the libraries they need in
 # /bin; PATH:PLACE goes to PLACE, directories too. The console goes to stdout and OUT/console. Exit
-# code: the script's; 124: LIMIT s passed; 125: the machine's kernel gave up (an emulated processor that is
-# stuck for 40 s is a panic).
+# code: the script's; 124: LIMIT s passed; 125: the machine's kernel gave up: it did not reach init within
+# BOOT s (90 unless told), or an emulated processor was stuck for 40 s, which is a panic.
 #
 # HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
 # finds its machine's number in $HOST. The end of the first is the end; OUT/console2 is the other's.
@@ -17,7 +17,8 @@ shift 4
 version=$(ls "$kernel/lib/modules")
 root=$(mktemp -d)
 other=
-trap '[ -z "$other" ] || kill "$other" 2>/dev/null || true; rm -rf "$root"' EXIT
+watch=
+trap 'kill $other $watch 2>/dev/null || true; rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,sbin,proc,sys,dev,tmp,etc,run,var,lib64,lib,modules,usr/lib/x86_64-linux-gnu,etc/libibverbs.d} "$out"
 ln -s /run "$root/var/run"
 
@@ -63,6 +64,7 @@ done
 
 cat >"$root/init" <<'INIT'
 #!/bin/busybox sh
+echo "guest-up"
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/tmp
 mount -t proc proc /proc
@@ -96,23 +98,38 @@ INIT
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc --quiet) >"$out/initramfs" # to unpack it takes longer than to read it
 
-machine() { # WORDS OF THE KERNEL'S, FURTHER ARGUMENTS...
-  local words=$1
-  shift
-  exec timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -nographic -no-reboot "$@" \
-    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs" -append "console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=20 mitigations=off $words ${WORDS:-}" </dev/null 2>&1
+machine() { # NUMBER, WORDS OF THE KERNEL'S, FURTHER ARGUMENTS...
+  local number=$1 words=$2
+  shift 2
+  exec timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -nographic -no-reboot -pidfile "$root/pid$number" "$@" \
+    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs" -append "console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=20 rcupdate.rcu_cpu_stall_timeout=40 sysctl.kernel.panic_on_rcu_stall=1 mitigations=off $words ${WORDS:-}" </dev/null 2>&1
 }
 cable() { # FROM TO: datagrams over Unix sockets; a stream of them would delay acknowledgements
   echo -netdev "dgram,id=n0,local.type=unix,local.path=$root/cable$1,remote.type=unix,remote.path=$root/cable$2" \
     -device "virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:77:00:0$1"
 }
+started() { # every console of OUT shows that its kernel has reached init
+  for ((i = 1; i <= ${HOSTS:-1}; i++)); do grep -q guest-up "$out/console${i#1}" 2>/dev/null || return; done
+}
+# A kernel can lose its timer before it is able to panic, and then waits for ever.
+watch_boot() {
+  for ((s = 0; s < ${BOOT:-90}; s++)); do
+    ! started || return
+    sleep 1
+  done
+  echo "boot.sh: the kernel did not reach init within ${BOOT:-90} s" >&2
+  kill $(cat "$root"/pid*)
+}
+rm -f "$out"/console*
 set +e
+watch_boot &
+watch=$!
 if [ "${HOSTS:-1}" = 1 ]; then
-  (machine "" -smp 2 -m 1536 -nic none) | sed -u 's|\r||g' | tee "$out/console"
+  (machine 1 "" -smp 2 -m 1536 -nic none) | sed -u 's|\r||g' | tee "$out/console"
 else
-  (machine host=2 -smp 1 -m 1024 $(cable 2 1)) >"$out/console2" &
+  (machine 2 host=2 -smp 1 -m 1024 $(cable 2 1)) >"$out/console2" &
   other=$!
-  (machine host=1 -smp 1 -m 1024 $(cable 1 2)) | sed -u 's|\r||g' | tee "$out/console"
+  (machine 1 host=1 -smp 1 -m 1024 $(cable 1 2)) | sed -u 's|\r||g' | tee "$out/console"
 fi
 rc=${PIPESTATUS[0]}
 [ "$rc" = 0 ] || exit 124
