@@ -3,6 +3,20 @@
 // sessions: the unchanged code that serves in production. A seed determines everything, and the same seed replays the
 // same run. Production code never imports this package, and nothing here reads a clock.
 //
+// # Pages
+//
+//	world*.go, downbeat*.go    a World, and core/sched as the Server that it drives
+//	frames.go, trial*.go       sessions of frames in a World, and the trial that admits one more
+//	cluster*.go                a Cluster: its models, its run, and the engines' turns
+//	recovery.go, probe.go      the end of a run: faults stop, and every model must serve
+//	options.go, script.go      the options of a run: drawn, written as text, simplified
+//	front*.go, back*.go        simulated frontends and backends; peer.go is what they share
+//	scheduler.go, election.go  a scheduler's process, and who leads
+//	fault*.go, absence.go      what goes wrong, and when; network.go delays and loses messages
+//	moves*.go, loading.go      plans that move models, and backends that load them
+//	families.go                models in families
+//	check*.go                  the checkers
+//
 // # Cluster
 //
 // One goroutine takes events from a heap ordered by (time, number), passes them to simulated frontends and backends, and

@@ -1,12 +1,9 @@
 package sim
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"time"
 
-	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/lead"
 	"downbeat.dev/core/sched"
@@ -65,104 +62,6 @@ func (s *scheduler) startLife() error {
 // gpusMost is the most GPUs that an engine accepts, including those of sessions that have not noticed their end. The
 // table of GPUs is most of an engine's memory.
 const gpusMost = 4096
-
-// stepCandidate makes the candidate check the record periodically.
-func (s *scheduler) stepCandidate(life int) {
-	c := s.c
-	if s.dead || s.life != life {
-		return
-	}
-
-	// A paused process does nothing; its tick comes when it resumes.
-	if s.paused > c.now {
-		c.at(s.paused, func() { s.stepCandidate(life) })
-		return
-	}
-	s.candidate.Step(context.Background(), true)
-	c.after(Duration(lead.Tick), func() { s.stepCandidate(life) })
-}
-
-// step makes the candidate process the peers' reports.
-func (s *scheduler) step() {
-	if s.candidate == nil || s.dead {
-		return
-	}
-	if s.paused > s.c.now {
-		s.c.at(s.paused, s.step)
-		return
-	}
-	s.candidate.Step(context.Background(), false)
-}
-
-// Lead implements lead.Scheduler.
-func (s *scheduler) Lead(epoch uint64) {
-	s.c.note("leads", int64(s.index), int64(epoch), 0)
-	if s.c.epochs++; s.c.epochs > 1 {
-		s.c.report.Faults[NewLeader]++
-	}
-
-	s.leads, s.epoch = true, epoch
-	s.tellLeader()
-	_ = s.e.SetLeading(true) // it cannot fail with Options.Manual
-}
-
-// StandBy implements lead.Scheduler. As in control.Server, the sessions of the former leader end, frontends' first.
-func (s *scheduler) StandBy(epoch uint64) {
-	led := s.leads
-	s.leads, s.epoch = false, max(epoch, s.epoch)
-	s.tellLeader()
-	_ = s.e.SetLeading(false)
-	if !led {
-		return
-	}
-
-	s.c.note("stands by", int64(s.index), int64(epoch), 0)
-	for _, f := range s.c.fronts {
-		if x := f.sessions[s.index]; x != nil && !x.shut {
-			x.breakLink(0, retryEvery)
-		}
-	}
-	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil && !x.closed {
-			x.breakLink(0, retryEvery)
-		}
-	}
-}
-
-// View implements lead.Scheduler.
-func (s *scheduler) View() control.View {
-	epoch := s.epoch
-	for _, f := range s.c.fronts {
-		if x := f.sessions[s.index]; x != nil && !x.shut {
-			epoch = max(epoch, x.heard)
-		}
-	}
-
-	var backends []control.Told
-	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil && !x.closed {
-			backends = append(backends, x.told)
-		}
-	}
-	return control.NewView(epoch, backends)
-}
-
-// Changed implements lead.Scheduler; in virtual time nothing waits on it.
-func (s *scheduler) Changed() <-chan struct{} { return s.changed }
-
-// tellLeader tells every peer who leads.
-func (s *scheduler) tellLeader() {
-	for _, f := range s.c.fronts {
-		if x := f.sessions[s.index]; x != nil {
-			x.tellLead()
-		}
-	}
-	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil {
-			x.tellLead()
-		}
-	}
-}
 
 // gpus returns the number of connected GPUs.
 func (s *scheduler) gpus() (n int) {
@@ -247,42 +146,4 @@ func (s *scheduler) revive() {
 	if err := s.startLife(); err != nil {
 		s.c.check.fail("a scheduler that starts again: %v", err)
 	}
-}
-
-// store is one scheduler's access to the election's record.
-type store scheduler
-
-var errCut = errors.New("the store cannot be reached")
-
-// Get implements lead.Store.
-func (s *store) Get(context.Context) (lead.Record, lead.Revision, error) {
-	if s.storeCut > s.c.now {
-		return lead.Record{}, "", errCut
-	}
-	return s.c.record, revision(s.c.revision), nil
-}
-
-// Swap implements lead.Store.
-func (s *store) Swap(_ context.Context, old lead.Revision, to lead.Record) (lead.Revision, error) {
-	switch {
-	case s.storeCut > s.c.now:
-		return "", errCut
-
-	case old != revision(s.c.revision):
-		return "", lead.ErrChanged
-	}
-
-	s.c.record = to
-	s.c.revision++
-	return revision(s.c.revision), nil
-}
-
-// Close implements lead.Store.
-func (s *store) Close() error { return nil }
-
-func revision(n uint64) lead.Revision {
-	if n == 0 {
-		return ""
-	}
-	return lead.Revision(time.Duration(n).String())
 }
