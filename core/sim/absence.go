@@ -17,7 +17,7 @@ func (b *back) leaveForLong() {
 	away := c.within(absenceLeast, absenceMost)
 	c.report.Moves.Absences++
 	c.absentTill = c.now.Add(away)
-	c.note("backend leaves for long", int64(b.index), int64(away), 0)
+	c.addMark("backend leaves for long", int64(b.index), int64(away), 0)
 
 	if c.rng.IntN(2) == 0 {
 		b.die(away)

@@ -13,31 +13,33 @@ import (
 // back is a simulated backend. It outlives its sessions, and it dies and returns.
 type back struct {
 	peer
-	index    int
-	hello    wire.BackendHello
-	tempo    float64
-	slow     float64 // factor on batch times during a slowdown
-	unlike   float64 // factor of its profile over the models' profiles
-	beyond   float64 // factor of its batch times over its profile, for the whole run
-	life     int     // incremented when it dies
-	dead     bool
-	hung     Time           // until then no batch ends
-	sessions []*backSession // the latest session, by scheduler
-	freeAt   []Time         // per GPU: when its queue is empty
-	broken   []bool         // per GPU: every batch fails
-	running  []*order       // batches that have not ended, unordered
-	epoch    uint64         // for the checker: the epoch of the newest accepted order
-	memory   modelMemory
+	index     int
+	hello     wire.BackendHello
+	clockRate float64
+	slow      float64 // factor on batch times during a slowdown
+	unlike    float64 // factor of its profile over the models' profiles
+	beyond    float64 // factor of its batch times over its profile, for the whole run
+	life      int     // incremented when it dies
+	dead      bool
+	hung      Time           // until then no batch ends
+	sessions  []*backSession // the latest session, by scheduler
+	freeAt    []Time         // per GPU: when its queue is empty
+	broken    []bool         // per GPU: every batch fails
+	running   []*order       // batches that have not ended, unordered
+	epoch     uint64         // for the checker: the epoch of the newest accepted order
+	memory    modelMemory
 }
 
 // oneKind is the largest difference between profiles of backends that report the same kind of GPU; other backends
 // report no kind.
 const oneKind = 0.15
 
+// newBack makes backend i, with the models of its sub-cluster.
 func (c *Cluster) newBack(i int) *back {
-	b := &back{peer: newPeer(c), index: i, tempo: c.drift(), slow: 1, beyond: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
+	b := &back{peer: newPeer(c), index: i, clockRate: c.drawClockRate(), slow: 1, beyond: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
 		sessions: make([]*backSession, len(c.schedulers))}
 
+	// A backend that obeys another scheduler drops the batches of the former one.
 	b.switched, b.follows = b.dropOrders, b.tellFollow
 	if b.old {
 		c.happens(OldPeer, int64(i), 1)
@@ -55,23 +57,28 @@ func (c *Cluster) newBack(i int) *back {
 		b.beyond = 1 + c.o.Beyond*c.rng.Float64()
 	}
 	for _, k := range c.modelsOf(cluster) {
-		m := &c.models[k]
-		table := slices.Clone(m.table)
-		for j := range table {
-			table[j] = time.Duration(float64(table[j]) * b.unlike)
-		}
-		c.scaleKind(table, cluster)
-		b.hello.Models = append(b.hello.Models, wire.BackendModel{Profile: table, Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo),
-			BatchMax: uint32(len(table)), Family: m.family, Accuracy: m.accuracy}})
+		b.hello.Models = append(b.hello.Models, b.announcedModel(&c.models[k], cluster))
 	}
+
 	switch {
-	case c.o.loading():
+	case c.o.loadsModels():
 		b.stockModels(cluster)
 	case c.o.Unlike <= oneKind || c.o.OneKind:
 		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: c.kindOf(cluster)}}, c.o.GPUs)
 	}
-
 	return b
+}
+
+// announcedModel returns a model as the backend announces it, with the profile of the backend's GPUs.
+func (b *back) announcedModel(m *clusterModel, cluster int) wire.BackendModel {
+	table := slices.Clone(m.table)
+	for j := range table {
+		table[j] = time.Duration(float64(table[j]) * b.unlike)
+	}
+	b.c.scaleKind(table, cluster)
+
+	return wire.BackendModel{Profile: table, Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo),
+		BatchMax: uint32(len(table)), Family: m.family, Accuracy: m.accuracy}}
 }
 
 // leastProfile returns the smallest profile of a model over all backends with the same models, by batch size. If all
@@ -101,6 +108,7 @@ func (b *back) isSlow() bool {
 		return b.beyond > 1
 	}
 
+	// Compare with the profiles that the engine heard for this kind.
 	var said []float64
 	for _, other := range c.backs {
 		if other.index%c.o.Clusters == b.index%c.o.Clusters {
@@ -135,17 +143,17 @@ func (b *back) connect(sch *scheduler) {
 	s := &backSession{b: b, flights: map[uint64]*order{}, peers: map[uint32]bool{}, gpus: make([]seenGPU, c.o.GPUs),
 		link: link{sch: sch, life: sch.life, up: true}, fronts: sch.book.sessions, told: control.Told{GPUs: c.o.GPUs}}
 	b.sessions[i] = s
-	c.note("backend", int64(b.index), int64(i), 0)
+	c.addMark("backend", int64(b.index), int64(i), 0)
 
 	// Pass a hello of its own: the engine may keep it, and the backend opens further sessions.
-	h, err := sch.e.OpenBackend(b.greet(), s)
+	h, err := sch.e.OpenBackend(b.newHello(), s)
 	if err != nil {
 		c.check.fail("OpenBackend: %v", err)
 		return
 	}
 	s.h = h
 
-	b.opened(i)
+	b.noteSession(i)
 	s.tellLead()
 	s.offerLearners()
 }
@@ -157,6 +165,7 @@ func (b *back) hang(d Duration) {
 		return
 	}
 
+	// Batches that run and batches that wait behind them all end later.
 	b.hung = c.now.Add(d)
 	for _, o := range b.running {
 		o.end = o.end.Add(d)
@@ -174,11 +183,15 @@ func (b *back) die(back Duration) {
 		return
 	}
 	c.happens(BackendDies, int64(b.index), int64(back))
+
+	// Whatever was scheduled in the former life must not happen in the next one.
 	b.life++
 	b.dead, b.running = true, nil
 	b.keepModels()
 
 	clear(b.broken) // a restarted backend has working GPUs
+
+	// Schedulers notice the end of the links only after a delay.
 	for _, s := range b.sessions {
 		if s != nil && s.up {
 			s.up = false
@@ -190,11 +203,12 @@ func (b *back) die(back Duration) {
 	for i := range b.standings {
 		b.standings[i] = control.Standing{}
 	}
-	b.obeyed, b.highest, b.told, b.epoch = -1, 0, wire.Follow{}, 0
+	b.obeyed, b.highest, b.followed, b.epoch = -1, 0, wire.Follow{}, 0
 
 	c.after(back, b.revive)
 }
 
+// revive starts a dead backend again.
 func (b *back) revive() {
 	if !b.dead {
 		return

@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
@@ -21,13 +22,13 @@ type order struct {
 	begin       Time
 	end         Time // end on the backend
 	exec, fetch Duration
-	told        bool // Done has been sent
+	doneSent    bool // Done has been sent
 	bad         []wire.ItemFailure
 }
 
 // dropOrders drops the batches that have not begun, of a scheduler that the backend no longer obeys.
 func (b *back) dropOrders() {
-	c, s := b.c, b.session()
+	c, s := b.c, b.obeyedSession()
 
 	// Batches that have begun run to their end, since a GPU cannot be stopped. A life of -1 keeps the dropped batches
 	// from ending.
@@ -49,14 +50,14 @@ func (b *back) dropOrders() {
 	}
 }
 
-// accept queues an order on its GPU.
-func (b *back) accept(o *order) {
+// acceptOrder queues an order on its GPU.
+func (b *back) acceptOrder(o *order) {
 	c := b.c
 	n := len(o.x.Items)
 	switch {
 	case b.dead:
 		return
-	case b.session() != o.s: // the backend does not obey this scheduler (yet, or any more)
+	case b.obeyedSession() != o.s: // the backend does not obey this scheduler (yet, or any more)
 		c.happens(StaleOrder, int64(b.index), int64(o.x.Batch))
 		return
 	}
@@ -65,33 +66,21 @@ func (b *back) accept(o *order) {
 	y := *o // copy: the same message may arrive twice
 	o = &y
 	o.life = b.life
-
-	free := &b.freeAt[o.x.GPU]
-	table := b.hello.Models[o.x.Model].Profile
-	o.exec = Duration(float64(table[n-1]) * b.beyond)
-	if !c.calm {
-		o.fetch = Duration(n) * c.within(0, c.o.Data)
-		o.exec = Duration(float64(o.exec) * b.slow * (1 - c.o.ExecLess*c.rng.Float64() + c.o.ExecMore*c.rng.Float64()))
-	}
-
-	// A batch begins when its inputs are there and the GPU is free. A backend that is not eager also waits for the
-	// planned start.
-	o.begin = max(c.now.Add(o.fetch), *free, b.hung)
-	if !c.o.Eager && !c.calm {
-		o.begin = max(o.begin, c.now.Add(Duration(float64(o.x.Start)*b.tempo)))
-	}
+	b.drawTimes(o)
 
 	// last is the latest deadline in the batch: after it no output is of use. Budgets are in microseconds.
 	last := Time(0)
 	for i := range o.x.Items {
 		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)*1000))
 	}
+
+	usual := limits.Usual(Duration(b.hello.Models[o.x.Model].Profile[n-1]))
 	switch {
-	case !b.holds(&o.x):
+	case !b.hasModel(&o.x):
 		b.giveBack(o)
 	case b.broken[o.x.GPU]:
 		b.failAll(o, model.ExecutionFailed, !b.old)
-	case o.begin.Add(Duration(table[n-1]-table[n-1]/8)) > last: // no output would be in time
+	case o.begin.Add(usual) > last: // usually no output would be in time
 		b.failAll(o, model.DeadlineCannotBeMet, !b.old && c.chance(c.o.Untold))
 	default:
 		b.failSome(o)
@@ -99,14 +88,31 @@ func (b *back) accept(o *order) {
 
 	c.check.checkStart(o, o.begin)
 	o.end = o.begin.Add(o.exec)
-	*free = o.end
+	b.freeAt[o.x.GPU] = o.end
 	b.running = append(b.running, o)
 
 	// Done may be sent before the batch ends, since it reports when the GPU will be free.
 	if !c.calm && c.chance(c.o.Ahead) {
-		c.at(max(c.now, o.end-Time(o.exec/2)), func() { b.report(o) })
+		c.at(max(c.now, o.end-Time(o.exec/2)), func() { b.sendDone(o) })
 	}
 	c.at(o.end, func() { b.finishOrder(o) })
+}
+
+// drawTimes draws how long an order's inputs and its batch take, and sets when the batch begins.
+func (b *back) drawTimes(o *order) {
+	c, n := b.c, len(o.x.Items)
+	o.exec = Duration(float64(b.hello.Models[o.x.Model].Profile[n-1]) * b.beyond)
+	if !c.calm {
+		o.fetch = Duration(n) * c.within(0, c.o.Data)
+		o.exec = Duration(float64(o.exec) * b.slow * (1 - c.o.ExecLess*c.rng.Float64() + c.o.ExecMore*c.rng.Float64()))
+	}
+
+	// A batch begins when its inputs are there and the GPU is free. A backend that is not eager also waits for the
+	// planned start.
+	o.begin = max(c.now.Add(o.fetch), b.freeAt[o.x.GPU], b.hung)
+	if !c.o.Eager && !c.calm {
+		o.begin = max(o.begin, c.now.Add(Duration(float64(o.x.Start)*b.clockRate)))
+	}
 }
 
 // failAll fails every request of a batch without running it.
@@ -165,19 +171,21 @@ func (b *back) finishOrder(o *order) {
 	}
 
 	b.running = slices.DeleteFunc(b.running, func(x *order) bool { return x == o })
+
+	// Done lists failures by item; the outputs need them by index.
 	failures := make([]wire.ItemFailure, len(o.x.Items))
 	for _, x := range o.bad {
 		failures[x.Index] = x
 	}
 
 	// Outputs go straight to the frontends, even if the session with the scheduler has broken meanwhile.
-	c.after(c.delay(&o.s.link), func() {
+	c.after(c.drawDelay(&o.s.link), func() {
 		for i := range o.x.Items {
 			b.sendOutput(o.s.fronts[o.x.Items[i].Frontend], o.x.Items[i].ID, failures[i])
 		}
 	})
 
-	b.report(o)
+	b.sendDone(o)
 }
 
 // sendOutput sends a request's output, or the reason for its failure, to the frontend.
@@ -194,18 +202,19 @@ func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
 	}
 }
 
-// report sends Done, unless it was sent early.
-func (b *back) report(o *order) {
+// sendDone sends Done, unless it was sent early.
+func (b *back) sendDone(o *order) {
 	c := b.c
-	if o.life != b.life || o.told {
+	if o.life != b.life || o.doneSent {
 		return
 	}
-	o.told = true
-	if b.session() != o.s {
+	o.doneSent = true
+
+	if b.obeyedSession() != o.s {
 		return // the backend no longer obeys this scheduler
 	}
 
-	m := wire.Done{Batch: o.x.Batch, GPU: o.x.GPU, Fetch: int64(o.fetch), Exec: int64(float64(o.exec) * b.tempo), FreeIn: int64(max(0, o.end.Sub(c.now))), Failures: o.bad}
+	m := wire.Done{Batch: o.x.Batch, GPU: o.x.GPU, Fetch: int64(o.fetch), Exec: int64(float64(o.exec) * b.clockRate), FreeIn: int64(max(0, o.end.Sub(c.now))), Failures: o.bad}
 	s := o.s
 
 	if b.old {

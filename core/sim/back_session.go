@@ -22,8 +22,8 @@ type backSession struct {
 	peers   map[uint32]bool
 }
 
-// session returns the session with the obeyed scheduler, or nil.
-func (b *back) session() *backSession {
+// obeyedSession returns the session with the obeyed scheduler, or nil.
+func (b *back) obeyedSession() *backSession {
 	if b.obeyed < 0 {
 		return nil
 	}
@@ -34,8 +34,8 @@ func (b *back) session() *backSession {
 // tellLead tells the backend who leads.
 func (s *backSession) tellLead() {
 	if sch := s.sch; sch.candidate != nil && !s.b.old {
-		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.gpus())}
-		s.b.c.sendReliably(&s.link, fromEngine, func() { s.b.led(sch.index, m) })
+		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.connectedGPUs())}
+		s.b.c.sendReliably(&s.link, fromEngine, func() { s.b.noteLead(sch.index, m) })
 	}
 }
 
@@ -47,7 +47,7 @@ func (b *back) tellFollow(i int, m wire.Follow) {
 			if m.Alive {
 				s.told.Followed = m.Epoch
 			}
-			s.sch.step()
+			s.sch.hearReports()
 		})
 	}
 }
@@ -56,18 +56,18 @@ func (b *back) tellFollow(i int, m wire.Follow) {
 func (s *backSession) breakLink(engine, peer Duration) {
 	c := s.b.c
 	s.up = false
-	c.note("backend's link breaks", int64(s.b.index), int64(s.sch.index), 0)
+	c.addMark("backend's link breaks", int64(s.b.index), int64(s.sch.index), 0)
 	c.after(engine, s.close)
-	s.drop(peer)
+	s.reconnectAfter(peer)
 }
 
-// drop lets the backend notice the lost connection after a delay and connect again.
-func (s *backSession) drop(after Duration) {
+// reconnectAfter lets the backend notice the lost connection after a delay and connect again.
+func (s *backSession) reconnectAfter(after Duration) {
 	b := s.b
 	s.up = false
 	b.c.after(after, func() {
 		if b.sessions[s.sch.index] == s {
-			b.lost(s.sch.index)
+			b.noteLost(s.sch.index)
 			b.connect(s.sch)
 		}
 	})
@@ -80,11 +80,11 @@ func (s *backSession) close() {
 		return
 	}
 	s.closed, s.up = true, false
-	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
+	c.addMark("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
 
 	// Update the checker before the engine: closing queues the requests again, and outcomes may be sent at once.
 	lost := c.check.beforeBackendClose(s)
-	if !s.orphaned() {
+	if !s.isOrphaned() {
 		s.h.Close()
 		c.check.checkLate(lost)
 	}
@@ -112,7 +112,7 @@ func (s *backSession) Command([]wire.ModelCommand) {}
 func (s *backSession) Cut(error) {
 	c := s.b.c
 	c.report.Cuts++
-	c.note("cut", int64(s.b.index), 0, 0)
+	c.addMark("cut", int64(s.b.index), 0, 0)
 	c.after(c.within(0, cutMost), func() {
 		if s.up {
 			s.breakLink(0, c.within(0, 100e6))
@@ -139,6 +139,6 @@ func (s *backSession) Execute(m []engine.Order) {
 		if s.b.old {
 			sent = c.recodeOrder(o)
 		}
-		c.send(&s.link, fromEngine, LostExecute, c.o.LoseExecute, func() { s.b.accept(sent) })
+		c.send(&s.link, fromEngine, LostExecute, c.o.LoseExecute, func() { s.b.acceptOrder(sent) })
 	}
 }

@@ -80,7 +80,7 @@ func (s *backSession) Spare(m []wire.SpareStart) {
 // acceptStep queues a step on its GPU.
 func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
 	c := b.c
-	if b.dead || b.session() != s {
+	if b.dead || b.obeyedSession() != s {
 		return
 	}
 
@@ -118,7 +118,7 @@ func (b *back) endStep(o *spareStep) {
 		})
 	}
 
-	if o.untold || b.session() != s {
+	if o.untold || b.obeyedSession() != s {
 		return
 	}
 
@@ -131,7 +131,7 @@ func (b *back) endStep(o *spareStep) {
 
 // checkStep checks a step against its GPU's plan and adds it to the plan.
 func (k *checker) checkStep(s *backSession, x *wire.SpareStart) {
-	k.c.note("step", int64(s.b.index)<<32|int64(x.GPU), int64(x.Number), x.Start)
+	k.c.addMark("step", int64(s.b.index)<<32|int64(x.GPU), int64(x.Number), x.Start)
 	if s.closed || int(x.GPU) >= len(s.gpus) || int(x.Work) >= k.c.o.Learners || x.Step != int64(k.c.o.SpareStep) {
 		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, *x)
 		return

@@ -35,7 +35,7 @@ func (k *checker) notePeer(s *backSession, m *wire.Peer) {
 // checkOrder checks a batch that the engine orders.
 func (k *checker) checkOrder(o *order) {
 	s, n := o.s, len(o.x.Items)
-	k.c.note("execute", int64(s.b.index)<<32|int64(o.x.GPU), int64(o.x.Batch), int64(n))
+	k.c.addMark("execute", int64(s.b.index)<<32|int64(o.x.GPU), int64(o.x.Batch), int64(n))
 	if s.closed || s.flights[o.x.Batch] != nil || int(o.x.GPU) >= len(s.gpus) || int(o.x.Model) >= len(s.b.hello.Models) {
 		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, o.x)
 		return
@@ -77,7 +77,7 @@ func (k *checker) checkOrder(o *order) {
 // checkStart checks the time at which a batch will begin on its GPU.
 func (k *checker) checkStart(o *order, at Time) {
 	// A batch behind one that takes longer than planned begins late.
-	if k.c.o.faulty() || o.s.b.isSlow() {
+	if k.c.o.mayDelay() || o.s.b.isSlow() {
 		return
 	}
 
@@ -88,7 +88,7 @@ func (k *checker) checkStart(o *order, at Time) {
 
 // beforeDone runs before the engine takes a Done. It returns the batch if some of its requests come back.
 func (k *checker) beforeDone(s *backSession, m *wire.Done) (back []*order) {
-	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
+	k.c.addMark("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
 	o := s.flights[m.Batch]
 	if o == nil {
 		s.sch.book.strays++
@@ -131,7 +131,7 @@ func (k *checker) noteReturn(s *backSession, x *wire.Item) {
 func (k *checker) endBatch(o *order) {
 	// Do not count the time during which the scheduler was paused.
 	away := max(0, o.s.sch.resumed.Sub(o.sent))
-	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
+	if last := o.plannedStart.Add(o.plannedExec + watchdogAfter(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
 		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
 	}
 

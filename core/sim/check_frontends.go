@@ -27,7 +27,7 @@ func (s *session) key(id uint64) *key {
 }
 
 // entryIndex returns the index of an id's entry in the engine's id window.
-func (s *session) entryIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
+func (s *session) entryIndex(id uint64) uint64 { return id & uint64(s.f.c.windowSize()-1) }
 
 // isOverwritten reports whether another id may have overwritten this id's entry. Then a Cancel need not find the id, and
 // the id need not come back from a lost backend.
@@ -36,13 +36,13 @@ func (s *session) isOverwritten(id uint64) bool { return s.idWindow[s.entryIndex
 // beforeSubmit runs before the engine takes a Submit.
 func (k *checker) beforeSubmit(s *session, m []wire.Submit) {
 	now := k.c.now
-	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
+	k.c.addMark("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
 		x, overwritten := s.key(m[i].ID), s.isOverwritten(m[i].ID)
 
 		// An accepted id overwrites the entry of an earlier id.
 		s.idWindow[s.entryIndex(m[i].ID)], x.ended = m[i].ID, false
-		by := int64(deadline(now, &m[i]))
+		by := int64(deadlineOf(now, &m[i]))
 
 		switch {
 		case x.Queued > 0 && overwritten: // the engine no longer knows it
@@ -66,8 +66,8 @@ func (k *checker) beforeSubmit(s *session, m []wire.Submit) {
 	}
 }
 
-// deadline returns a Submit's deadline as the engine computes it.
-func deadline(now Time, m *wire.Submit) Time {
+// deadlineOf returns a Submit's deadline as the engine computes it.
+func deadlineOf(now Time, m *wire.Submit) Time {
 	return now.Add(Duration(max(0, min(m.Budget, sched.SLOLimit))))
 }
 
@@ -78,7 +78,7 @@ func (k *checker) afterSubmit(s *session, m []wire.Submit) {
 		case x.again && x.Queued > 0:
 			s.sch.book.duplicates++
 		case x.again: // it ended meanwhile, before or after the engine looked at its duplicate
-			x.Suspect(int64(deadline(k.c.now, &m[i])))
+			x.Suspect(int64(deadlineOf(k.c.now, &m[i])))
 			s.sch.book.maybe++
 		}
 		s.key(m[i].ID).again = false
@@ -150,7 +150,7 @@ const searchMost = 256
 
 // noteOutcome runs when the engine sends an outcome.
 func (k *checker) noteOutcome(s *session, m *wire.Outcome) {
-	k.c.note("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
+	k.c.addMark("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
 	if m.Reason == 0 || m.Reason >= model.ReasonCount || m.ID == 0 || s.shut {
 		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.shut)
 		return
@@ -195,12 +195,12 @@ func (k *checker) hasLongQueue(s *session) bool {
 func (k *checker) checkCallEnd(f *front, id uint64, why model.Reason, local bool) {
 	// Outputs of a GPU that is slower than its kind may be late until the deadlines account for it.
 	x := &f.calls[id-1]
-	if k.c.o.faulty() || x.slow {
+	if k.c.o.mayDelay() || x.slow {
 		return
 	}
 
 	// A call whose deadline passes before the frontend knows a scheduler must end by itself.
-	if late := k.c.now > x.deadline; why == model.ReasonNone && late || local && x.told && why != model.Canceled {
+	if late := k.c.now > x.deadline; why == model.ReasonNone && late || local && x.submitted && why != model.Canceled {
 		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, x.deadline)
 	}
 }

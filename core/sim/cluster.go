@@ -75,11 +75,13 @@ func Run(o Options) (*Report, error) {
 		return nil, fmt.Errorf("sim: seed %d: %w", o.Seed, err)
 	}
 
-	c.act()
+	c.runPhases()
 	for _, s := range c.schedulers {
 		_ = s.e.Close() // it cannot fail with Options.Manual
 	}
 	c.report.Hash, c.report.Events = c.trace.hash, c.trace.n
+
+	// Whoever reads the error can repeat the run from the seed alone.
 	if err := c.check.err; err != nil {
 		return &c.report, fmt.Errorf("sim: seed %d: %w\noptions %+v\nthe latest events:\n%v", o.Seed, err, o, &c.trace)
 	}
@@ -87,7 +89,7 @@ func Run(o Options) (*Report, error) {
 }
 
 func newCluster(o Options) (*Cluster, error) {
-	o = o.filled()
+	o = o.raisedToMinimum()
 
 	// One seed gives three streams: options, events and arrivals. A fault that draws more numbers does not change the
 	// load.
@@ -99,6 +101,7 @@ func newCluster(o Options) (*Cluster, error) {
 		c.schedulers = append(c.schedulers, &scheduler{c: c, index: i})
 	}
 
+	// A scheduler leads from its start if it is the only one, so all are listed before the first starts.
 	for _, s := range c.schedulers {
 		if err := s.startLife(); err != nil {
 			return nil, err
@@ -111,8 +114,9 @@ func newCluster(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// act is the whole run: arrivals with faults, recovery, a probe of every model, and the end.
-func (c *Cluster) act() {
+// runPhases is the whole run: arrivals with faults, recovery, a probe of every model, and the end.
+func (c *Cluster) runPhases() {
+	// Peers connect from the first moment on.
 	for _, b := range c.backs {
 		b.connectAll()
 	}
@@ -120,7 +124,7 @@ func (c *Cluster) act() {
 		c.newFront()
 	}
 
-	span := Duration(float64(c.o.Requests) / c.rate() * 1e9)
+	span := Duration(float64(c.o.Requests) / c.loadRate() * 1e9)
 
 	// Bound the length of a run, whatever load its options draw.
 	span = min(max(span, 20e6), 2e9)
@@ -130,24 +134,25 @@ func (c *Cluster) act() {
 	c.report.Span = span
 	end := c.now.Add(span)
 
+	// Load and faults begin together and last until end.
 	for _, f := range c.fronts {
-		c.arrivals(f, c.rate()/float64(c.o.Frontends), end)
+		c.scheduleArrivals(f, c.loadRate()/float64(c.o.Frontends), end)
 	}
 
-	c.faults(span)
+	c.scheduleFaults(span)
 	c.beginMoves(span)
-	c.ping(end)
+	c.measureRoundTrips(end)
 	if len(c.schedulers) > 1 {
-		c.snapshot()
+		c.shareLearned()
 	}
-	c.run(end)
-	c.run(max(end, c.absentTill)) // a backend that left for long returns by itself
+	c.runUntil(end)
+	c.runUntil(max(end, c.absentTill)) // a backend that left for long returns by itself
 
 	// Recovery: no more faults, and every model must be served again.
 	c.endFaults()
-	c.recover()
+	c.runRecovery()
 
-	c.probe()
+	c.probeModels()
 	c.endMoves()
 	if c.check.err == nil {
 		c.check.checkEnd()
@@ -169,8 +174,8 @@ func (c *Cluster) within(lo, hi Duration) Duration {
 	return lo + Duration(c.rng.Int64N(int64(hi-lo)+1))
 }
 
-// drift returns a clock's random rate.
-func (c *Cluster) drift() float64 {
+// drawClockRate returns a clock's random rate.
+func (c *Cluster) drawClockRate() float64 {
 	if c.calm || c.o.Drift == 0 {
 		return 1
 	}

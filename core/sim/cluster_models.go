@@ -27,7 +27,7 @@ func (c *Cluster) drawModels() {
 	c.skew = 1 + 2*c.rng.Float64()
 
 	for i := range c.o.Models {
-		if c.o.loading() {
+		if c.o.loadsModels() {
 			c.models = append(c.models, movableModel(i, i/c.o.Clusters))
 		} else {
 			c.models = append(c.models, c.drawModel(i))
@@ -67,8 +67,8 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	return m
 }
 
-// rate returns the load in requests/s: a share of the capacity of all GPUs at good batch sizes.
-func (c *Cluster) rate() float64 {
+// loadRate returns the load in requests/s: a share of the capacity of all GPUs at good batch sizes.
+func (c *Cluster) loadRate() float64 {
 	var cost float64
 	for i := range c.models {
 		cost += c.modelShare(i) * c.models[i].cost
@@ -91,7 +91,7 @@ func (c *Cluster) pickModel() int {
 func (c *Cluster) modelsOf(cluster int) []int {
 	var out []int
 	for i := range c.models {
-		if c.o.loading() { // loaded models are tracked separately
+		if c.o.loadsModels() { // loaded models are tracked separately
 			out = append(out, i)
 			continue
 		}

@@ -5,8 +5,8 @@ import "downbeat.dev/core/sched"
 // momentMost bounds the events and turns at one time. A leader that dies under load causes thousands.
 const momentMost = 1_000_000
 
-// run processes events until a time and polls each engine when it is due.
-func (c *Cluster) run(until Time) {
+// runUntil processes events until a time and polls each engine when it is due.
+func (c *Cluster) runUntil(until Time) {
 	for c.check.err == nil {
 		s := c.nextPoll()
 		at := min(c.q.next(), s.pollAt())
@@ -27,7 +27,7 @@ func (c *Cluster) run(until Time) {
 			c.q.pop()()
 			continue
 		}
-		s.poll()
+		s.pollEngine()
 	}
 }
 
@@ -41,7 +41,7 @@ func (c *Cluster) nextPoll() *scheduler {
 
 		// Calls may have changed the engine's next wake-up. Draw its delay once per change.
 		if wake := s.e.NextWake(); wake != s.wake {
-			s.arm(wake)
+			s.setNextTurn(wake)
 		}
 		if s.pollAt() < first.pollAt() {
 			first = s
@@ -58,8 +58,8 @@ func (s *scheduler) pollAt() Time {
 	return max(s.polled, s.paused)
 }
 
-// arm sets the next turn to the wake-up plus a random delay. A turn that was due earlier does not become later.
-func (s *scheduler) arm(wake Time) {
+// setNextTurn plans the next turn at the wake-up plus a random delay. A turn that was due earlier does not become later.
+func (s *scheduler) setNextTurn(wake Time) {
 	c := s.c
 	at := max(c.now, wake)
 	if wake != sched.Never && c.o.PollLate > 0 && !c.calm {
@@ -71,8 +71,8 @@ func (s *scheduler) arm(wake Time) {
 	s.wake, s.polled = wake, at
 }
 
-// poll gives the engine turns until it asks for a later one, as its loops do.
-func (s *scheduler) poll() {
+// pollEngine gives the engine turns until it asks for a later one, as its loops do.
+func (s *scheduler) pollEngine() {
 	c := s.c
 	for spins := 0; spins == 0 || s.e.NextWake() <= c.now; spins++ {
 		// Loops are independent of each other, so every order must work.

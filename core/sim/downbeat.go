@@ -102,7 +102,7 @@ func (d *Downbeat) Arrive(now Time, r int32, model int32) {
 // Cancel removes a request from its queue, and returns false if it runs or has ended. The caller ends the request.
 func (d *Downbeat) Cancel(now Time, r, model int32) bool {
 	ok := d.s.Cancel(now, sched.ModelID(model), sched.RequestID(r), 0)
-	d.act()
+	d.takeActions()
 	return ok
 }
 
@@ -111,7 +111,7 @@ func (d *Downbeat) Done(now Time, gpu int32) {
 	sent := d.sent[gpu]
 	must(d.s.Complete(now, sent[0], sched.GPUID(gpu), now))
 	d.sent[gpu] = append(sent[:0], sent[1:]...)
-	d.act()
+	d.takeActions()
 }
 
 // Wake implements Server.
@@ -125,7 +125,7 @@ func (d *Downbeat) Wake(now Time) {
 		d.renewAt = now.Add(PricePeriod)
 	}
 	d.s.Advance(now)
-	d.act()
+	d.takeActions()
 }
 
 // NextWake implements Server.
@@ -139,23 +139,10 @@ func (d *Downbeat) NextWake() Time {
 // renewPrices computes the prices of GPU time.
 func (d *Downbeat) renewPrices(now Time) {
 	d.recently.Fade(time.Duration(PricePeriod))
-	d.homes = d.homes[:0]
-
-	// A kind without GPUs in the World has no price.
-	learning := 0.0
-	if len(d.w.Learners) > 0 {
-		learning = d.w.LearnShare
-	}
-	for k, n := range d.gpus {
-		if n > 0 {
-			busy := d.s.Load(uint32(k)).Busy
-			d.homes = append(d.homes, plan.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.BadShare(), Ahead: float64(d.s.Ahead(now, uint32(k), Duration(plan.PriceHorizon))) / float64(plan.PriceHorizon),
-				BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod), Learning: learning})
-			d.busy[k] = busy
-		}
-	}
-
+	d.homes = d.describeHomes(now)
 	must(d.pricer.Begin(d.homes))
+
+	// Each service bids for GPU time; from all bids the pricer computes a price for every home.
 	for i := range d.w.Models {
 		d.s.Bid(now, sched.ModelID(i), &d.bid)
 		engine.AddBid(d.pricer, &d.bid)
@@ -165,6 +152,7 @@ func (d *Downbeat) renewPrices(now Time) {
 	must(err)
 	d.homes = append(d.homes[:0], homes...)
 
+	// If the load of all services stepped up or down at once, their rates follow together.
 	if by := d.pricer.Scale(); by != 1 {
 		d.s.ScaleRates(by)
 	}
@@ -174,18 +162,43 @@ func (d *Downbeat) renewPrices(now Time) {
 	d.renewals++
 }
 
+// describeHomes returns the load of each kind of GPU since the latest renewal, in the memory of the previous answer. A
+// kind without GPUs in the World has no price.
+func (d *Downbeat) describeHomes(now Time) []plan.PricedHome {
+	learning := 0.0
+	if len(d.w.Learners) > 0 {
+		learning = d.w.LearnShare
+	}
+
+	homes := d.homes[:0]
+	for k, n := range d.gpus {
+		if n == 0 {
+			continue
+		}
+		busy := d.s.Load(uint32(k)).Busy
+		ahead := d.s.Ahead(now, uint32(k), Duration(plan.PriceHorizon))
+		homes = append(homes, plan.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.BadShare(), Learning: learning,
+			Ahead:     float64(ahead) / float64(plan.PriceHorizon),
+			BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
+		d.busy[k] = busy
+	}
+	return homes
+}
+
 // Renewals returns how often prices were renewed.
 func (d *Downbeat) Renewals() int { return d.renewals }
 
-func (d *Downbeat) act() {
+// takeActions starts the batches, ends the requests and starts the steps that the scheduler has decided on.
+func (d *Downbeat) takeActions() {
 	batches, drops := d.s.Actions()
 	for i := range batches {
 		b := &batches[i]
 		d.ids = d.ids[:0]
-		for i := range b.Requests {
-			d.ids = append(d.ids, int32(b.Requests[i].ID))
+		for k := range b.Requests {
+			d.ids = append(d.ids, int32(b.Requests[k].ID))
 		}
 
+		// The scheduler forms only batches that meet their deadlines, so their requests count as good when they start.
 		d.sent[b.GPU] = append(d.sent[b.GPU], b.ID)
 		d.recently.Good += float64(len(b.Requests))
 		if d.w.Models[b.Model].Variants == nil {

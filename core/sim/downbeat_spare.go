@@ -17,7 +17,7 @@ func (d *Downbeat) offerSpare(now Time) {
 				weight = 1
 			}
 			must(d.s.OfferSpare(now, uint32(k), sched.SpareWork{ID: sched.WorkID(i), Step: l.Step, Weight: weight}))
-			d.act()
+			d.takeActions()
 		}
 	}
 }
@@ -33,19 +33,19 @@ func (d *Downbeat) startSteps() {
 // StepDone implements StepServer. The scheduler ignores the end of a step that it has given up.
 func (d *Downbeat) StepDone(now Time, gpu int32) {
 	if d.s.EndSpare(now, sched.GPUID(gpu), d.running[gpu].Epoch, now) == nil {
-		d.act()
+		d.takeActions()
 	}
 }
 
-// Lose implements StepServer.
+// Lose implements StepServer. A lost GPU reports no batch any more.
 func (d *Downbeat) Lose(now Time, gpu int32) {
 	d.sent[gpu] = d.sent[gpu][:0]
 	d.s.RemoveGPU(now, sched.GPUID(gpu))
-	d.act()
+	d.takeActions()
 }
 
 // Return implements StepServer.
 func (d *Downbeat) Return(now Time, gpu int32) {
 	must(d.s.AddGPU(now, sched.GPUID(gpu), uint32(d.w.Kind(gpu))))
-	d.act()
+	d.takeActions()
 }

@@ -25,13 +25,13 @@ func (s *scheduler) stepCandidate(life int) {
 	c.after(Duration(lead.Tick), func() { s.stepCandidate(life) })
 }
 
-// step makes the candidate process the peers' reports.
-func (s *scheduler) step() {
+// hearReports makes the candidate process the peers' reports.
+func (s *scheduler) hearReports() {
 	if s.candidate == nil || s.dead {
 		return
 	}
 	if s.paused > s.c.now {
-		s.c.at(s.paused, s.step)
+		s.c.at(s.paused, s.hearReports)
 		return
 	}
 	s.candidate.Step(context.Background(), false)
@@ -39,11 +39,12 @@ func (s *scheduler) step() {
 
 // Lead implements lead.Scheduler.
 func (s *scheduler) Lead(epoch uint64) {
-	s.c.note("leads", int64(s.index), int64(epoch), 0)
+	s.c.addMark("leads", int64(s.index), int64(epoch), 0)
 	if s.c.epochs++; s.c.epochs > 1 {
 		s.c.report.Faults[NewLeader]++
 	}
 
+	// Tell the peers first: they refuse orders of a scheduler that they do not obey yet.
 	s.leads, s.epoch = true, epoch
 	s.tellLeader()
 	_ = s.e.SetLeading(true) // it cannot fail with Options.Manual
@@ -59,7 +60,7 @@ func (s *scheduler) StandBy(epoch uint64) {
 		return
 	}
 
-	s.c.note("stands by", int64(s.index), int64(epoch), 0)
+	s.c.addMark("stands by", int64(s.index), int64(epoch), 0)
 	for _, f := range s.c.fronts {
 		if x := f.sessions[s.index]; x != nil && !x.shut {
 			x.breakLink(0, retryEvery)
@@ -117,7 +118,7 @@ func (s *store) Get(context.Context) (lead.Record, lead.Revision, error) {
 	if s.storeCut > s.c.now {
 		return lead.Record{}, "", errCut
 	}
-	return s.c.record, revision(s.c.revision), nil
+	return s.c.record, revisionOf(s.c.revision), nil
 }
 
 // Swap implements lead.Store.
@@ -126,19 +127,19 @@ func (s *store) Swap(_ context.Context, old lead.Revision, to lead.Record) (lead
 	case s.storeCut > s.c.now:
 		return "", errCut
 
-	case old != revision(s.c.revision):
+	case old != revisionOf(s.c.revision):
 		return "", lead.ErrChanged
 	}
 
 	s.c.record = to
 	s.c.revision++
-	return revision(s.c.revision), nil
+	return revisionOf(s.c.revision), nil
 }
 
 // Close implements lead.Store.
 func (s *store) Close() error { return nil }
 
-func revision(n uint64) lead.Revision {
+func revisionOf(n uint64) lead.Revision {
 	if n == 0 {
 		return ""
 	}

@@ -108,10 +108,10 @@ func (c *Cluster) drawAsk() (a ask) {
 		return ask{}
 	}
 
-	// The highest floors exceed every accuracy.
+	// Accuracies are below 1, so some floors are too high for every variant.
 	a.family = true
 	if c.load.Float64() < c.o.Floors {
-		a.floor = 0.5 + 0.55*c.load.Float64() // some floors are too high for every variant
+		a.floor = 0.5 + 0.55*c.load.Float64()
 	}
 	return a
 }
@@ -124,9 +124,8 @@ func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
 		return s.ids[k] - 1, s.ids[k] != 0
 	}
 
-	f := &s.families[s.f.c.familyOf(k)]
-
 	// A request without a floor names the family itself, else its lowest sufficient floor.
+	f := &s.families[s.f.c.familyOf(k)]
 	if a.floor == 0 {
 		return f.ID, len(f.Variants) > 0
 	}
@@ -139,8 +138,8 @@ func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
 	return 0, false
 }
 
-// knows reports whether the target of a request has been announced, even if with too low an accuracy.
-func (s *session) knows(k int, a ask) bool {
+// hasAnnounced reports whether the target of a request has been announced, even if with too low an accuracy.
+func (s *session) hasAnnounced(k int, a ask) bool {
 	if a.family {
 		return len(s.families[s.f.c.familyOf(k)].Variants) > 0
 	}
@@ -182,13 +181,13 @@ func (k *checker) checkBatchFloors(o *order) {
 			k.fail("V1: batch %d of %s holds request %d of frontend %d, which asked for %s (any of its family: %v)", o.x.Batch, m.Name, x.ID, x.Frontend, asked.name, call.asks.family)
 		case call.asks.family:
 			k.Reaches(o.x.Batch, m.Accuracy, uint64(x.Frontend), x.ID, max(call.asks.floor, c.floors[m.Family]))
-			c.report.Families.countAnswer(call.asks, m.Accuracy < c.best(m.Family))
+			c.report.Families.countAnswer(call.asks, m.Accuracy < c.bestAccuracy(m.Family))
 		}
 	}
 }
 
-// best returns the accuracy of a family's best variant.
-func (c *Cluster) best(family string) (most float64) {
+// bestAccuracy returns the accuracy of a family's best variant.
+func (c *Cluster) bestAccuracy(family string) (most float64) {
 	for i := range c.models {
 		if c.models[i].family == family {
 			most = max(most, c.models[i].accuracy)

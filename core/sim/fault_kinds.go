@@ -63,5 +63,5 @@ func (f Fault) String() string { return faultNames[f] }
 // happens counts a fault and adds it to the trace.
 func (c *Cluster) happens(f Fault, a, b int64) {
 	c.report.Faults[f]++
-	c.note(f.String(), a, b, 0)
+	c.addMark(f.String(), a, b, 0)
 }

@@ -2,13 +2,16 @@ package sim
 
 import "time"
 
-// faults draws the times and kinds of faults.
-func (c *Cluster) faults(span Duration) {
+// scheduleFaults draws the times and kinds of faults. Each closure picks its victim when its time comes, so that a fault
+// meets whatever lives then.
+func (c *Cluster) scheduleFaults(span Duration) {
 	some := func(n int, do func()) {
 		for range n {
 			c.after(c.within(0, span), do)
 		}
 	}
+
+	// Faults of backends, frontends and their links.
 	some(c.o.Hangs, c.hangSome)
 	some(c.o.Deaths, func() { c.someBack().die(c.within(0, 500e6)) })
 	some(c.o.Breaks, c.breakSome)
@@ -34,6 +37,7 @@ func (c *Cluster) faults(span Duration) {
 	some(c.o.Darks, func() { c.blockSomeLink(c.within(0, 800e6)) })
 	some(c.o.SlowLinks, func() { c.slowLink(span) })
 
+	// Faults of schedulers and of the store that their election uses.
 	some(c.o.LeaderDeaths, func() { c.someScheduler().die(c.within(0, 2e9)) })
 	some(c.o.LeaderPauses, func() { c.someScheduler().pause(c.within(0, 2e9)) })
 
@@ -60,12 +64,14 @@ func (c *Cluster) someScheduler() *scheduler {
 	return c.schedulers[c.rng.IntN(len(c.schedulers))]
 }
 
+// hangSome makes a backend hang: for a short time, or until the watchdog ends it.
 func (c *Cluster) hangSome() {
 	b := c.someBack()
 	d, f := c.within(0, 200e6), Hang
 	if c.rng.IntN(3) == 0 {
-		d, f = 30e9, LongHang // until the watchdog ends it
+		d, f = 30e9, LongHang
 	}
+
 	if !b.dead && b.hung <= c.now {
 		c.happens(f, int64(b.index), int64(d))
 		b.hang(d)
@@ -81,14 +87,17 @@ func (c *Cluster) breakSome() {
 		b.sessions[k].breakLink(c.within(0, 200e6), c.within(0, 300e6))
 		return
 	}
+
 	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
 		c.happens(FrontendLinkBreaks, int64(f.index), int64(k))
 		f.sessions[k].breakLink(c.within(0, 200e6), c.within(0, 200e6))
 	}
 }
 
+// slowSome makes a backend's GPUs slower for a while.
 func (c *Cluster) slowSome(span Duration) {
 	b := c.someBack()
+
 	b.slow = 1 + 9*c.rng.Float64()
 	c.happens(Slowdown, int64(b.index), int64(b.slow*100))
 	c.after(c.within(0, span), func() { b.slow = 1 })
@@ -102,6 +111,7 @@ func (c *Cluster) blockSomeLink(d Duration) {
 		c.blockLink(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
 		return
 	}
+
 	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
 		s := f.sessions[k]
 		c.blockLink(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
@@ -147,8 +157,8 @@ func (f *front) crash() {
 	c.newFront()
 }
 
-// ping measures round trips, as sessions do.
-func (c *Cluster) ping(end Time) {
+// measureRoundTrips measures round trips, as sessions do.
+func (c *Cluster) measureRoundTrips(end Time) {
 	c.after(Duration(100*time.Millisecond), func() {
 		if c.now > end {
 			return
@@ -157,10 +167,10 @@ func (c *Cluster) ping(end Time) {
 		for _, b := range c.backs {
 			for _, s := range b.sessions {
 				if s != nil && s.up && s.sch.paused <= c.now && max(s.dark[toEngine], s.dark[fromEngine]) <= c.now {
-					s.h.RoundTrip(int64(c.delay(&s.link) + c.delay(&s.link)))
+					s.h.RoundTrip(int64(c.drawDelay(&s.link) + c.drawDelay(&s.link)))
 				}
 			}
 		}
-		c.ping(end)
+		c.measureRoundTrips(end)
 	})
 }

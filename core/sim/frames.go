@@ -80,7 +80,7 @@ func NewFrames(w *World, hop Duration, sessions []Session, done func(session int
 // Arrivals then give no rates, and a run that ends early does not make the remaining frames.
 func (f *Frames) makeFrames(oneByOne bool) {
 	w := f.w
-	w.Ended, w.Turn = f.requestEnded, f.turn
+	w.Ended, w.Turn = f.requestEnded, f.advanceFrames
 
 	// Requests outside frames get the first numbers.
 	for range w.Arrivals {
@@ -112,7 +112,7 @@ func (f *Frames) addFrame(session int32, at Time) {
 	}
 	for j := range stages {
 		if len(stages[j].After) == 0 {
-			f.begin(i, int32(j), at)
+			f.beginStage(i, int32(j), at)
 		}
 	}
 }
@@ -127,8 +127,8 @@ func (f *Frames) CancelBy(c Canceler) { f.canceler = c }
 
 func (f *Frames) stages(i int32) []Stage { return f.sessions[f.frames[i].session].Stages }
 
-// begin makes the requests of a stage. A stage without requests ends by itself.
-func (f *Frames) begin(i, j int32, at Time) {
+// beginStage makes the requests of a stage. A stage without requests ends by itself.
+func (f *Frames) beginStage(i, j int32, at Time) {
 	fr, s := &f.frames[i], &f.stages(i)[j]
 
 	f.until[fr.at+j] = at
@@ -140,11 +140,11 @@ func (f *Frames) begin(i, j int32, at Time) {
 
 	f.left[fr.at+j] = int32(s.FanOut)
 	deadline := fr.begun.Add(f.sessions[fr.session].Latency - s.Offset)
-	f.make(owner{frame: i, stage: j}, at, deadline, s.FanOut)
+	f.makeRequests(owner{frame: i, stage: j}, at, deadline, s.FanOut)
 }
 
-// make makes n requests of a frame's stage.
-func (f *Frames) make(of owner, at, deadline Time, n int) {
+// makeRequests makes n requests of a frame's stage.
+func (f *Frames) makeRequests(of owner, at, deadline Time, n int) {
 	// Owners are indexed by request number, so the World must number requests as Frames does.
 	first := f.w.Add(at, f.stages(of.frame)[of.stage].Model, deadline, n)
 	if int(first) != len(f.owner) {
@@ -167,7 +167,7 @@ func (f *Frames) tryAgain(own owner, at Time) bool {
 	}
 
 	f.again++
-	f.make(owner{frame: own.frame, stage: own.stage, again: true}, at, latest, 1)
+	f.makeRequests(owner{frame: own.frame, stage: own.stage, again: true}, at, latest, 1)
 	return true
 }
 
@@ -183,7 +183,7 @@ func (f *Frames) askElsewhere(r int32, own owner, at Time) bool {
 
 	at = at.Add(killNoticed)
 	if deadline := f.w.Deadline(r); at < deadline {
-		f.make(owner{frame: own.frame, stage: own.stage, again: own.again}, at, deadline, 1)
+		f.makeRequests(owner{frame: own.frame, stage: own.stage, again: own.again}, at, deadline, 1)
 		return true
 	}
 	return f.tryAgain(own, at)
@@ -195,18 +195,21 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	if own.frame == nobody {
 		return
 	}
+
+	// The frame does not count a request that is made again.
 	if o == Killed && f.askElsewhere(r, own, at) || o == Dropped && f.tryAgain(own, at) {
 		return
 	}
 
 	fr := &f.frames[own.frame]
 	stage := fr.at + own.stage
+
 	f.left[stage]--
 	f.until[stage] = max(f.until[stage], at)
 	switch {
 	case fr.ended:
-	// Cancel the frame's other requests in the World's next turn: the scheduler is in the middle of its own.
 	case o == Dropped || o == Killed:
+		// Cancel the frame's other requests in the World's next turn: the scheduler is in the middle of its own.
 		f.endFrame(own.frame, at, false)
 		f.cancel = append(f.cancel, own.frame)
 	case f.left[stage] == 0:
@@ -230,15 +233,15 @@ func (f *Frames) stageEnded(i, j int32, at Time) {
 	// not begun is ready only if the last that it waited for has just ended; those that wait for none begin with the frame.
 	for k := j + 1; int(k) < len(stages); k++ {
 		if f.left[fr.at+k] < 0 && len(stages[k].After) > 0 {
-			if ready, from := f.ready(fr, &stages[k]); ready {
-				f.begin(i, k, from.Add(f.hop))
+			if ready, from := f.stagesBeforeEnd(fr, &stages[k]); ready {
+				f.beginStage(i, k, from.Add(f.hop))
 			}
 		}
 	}
 }
 
-// ready reports whether all stages before a stage have ended, and when.
-func (f *Frames) ready(fr *frame, s *Stage) (ready bool, from Time) {
+// stagesBeforeEnd reports whether all stages before a stage have ended, and when the last of them did.
+func (f *Frames) stagesBeforeEnd(fr *frame, s *Stage) (ready bool, from Time) {
 	for _, before := range s.After {
 		if f.left[fr.at+before] != 0 {
 			return false, 0
@@ -248,6 +251,7 @@ func (f *Frames) ready(fr *frame, s *Stage) (ready bool, from Time) {
 	return true, from
 }
 
+// endFrame ends a frame, which happens once.
 func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 	fr := &f.frames[i]
 	if fr.ended {
@@ -257,9 +261,10 @@ func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 	f.done(int(fr.session), fr.begun, at, inTime)
 }
 
-// turn is the World's Turn. It makes the sessions' next frames and cancels the other requests of failed frames, which
+// advanceFrames is the World's Turn. It makes the sessions' next frames and cancels the other requests of failed frames, which
 // is impossible within the scheduler's own turn.
-func (f *Frames) turn(now Time) {
+func (f *Frames) advanceFrames(now Time) {
+	// A session whose latest frame has begun gets its next one.
 	for f.latest.next() <= now {
 		k := f.latest[0].number
 		at := f.latest[0].at.Add(f.sessions[k].Period)

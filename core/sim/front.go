@@ -13,25 +13,25 @@ const grace Duration = 20e6
 // front is a simulated frontend. It outlives its sessions.
 type front struct {
 	peer
-	index    int
-	tempo    float64    // its clock's rate
-	sessions []*session // the latest session, by scheduler
-	calls    []call     // by id−1
-	gone     bool
-	dark     Time // until then no backend reaches it
+	index     int
+	clockRate float64    // its clock's rate
+	sessions  []*session // the latest session, by scheduler
+	calls     []call     // by id−1
+	gone      bool
+	dark      Time // until then no backend reaches it
 }
 
 // call is one request as its caller sees it.
 type call struct {
-	deadline Time
-	model    int
-	asks     ask    // target within the model's family
-	named    uint32 // the service that its latest Submit named
-	junk     uint32 // model id of an invalid Submit; such a call has no deadline
-	priority uint8
-	live     bool
-	told     bool // it was sent to some scheduler
-	slow     bool // one of its batches runs on a GPU that is slower than its kind
+	deadline  Time
+	model     int
+	asks      ask    // target within the model's family
+	named     uint32 // the service that its latest Submit named
+	junk      uint32 // model id of an invalid Submit; such a call has no deadline
+	priority  uint8
+	live      bool
+	submitted bool // it was sent to some scheduler
+	slow      bool // one of its batches runs on a GPU that is slower than its kind
 
 	spared    Time // when it began to wait for another leader or for its model; 0: it does not wait
 	wasSpared bool
@@ -39,7 +39,9 @@ type call struct {
 }
 
 func (c *Cluster) newFront() *front {
-	f := &front{peer: newPeer(c), index: len(c.fronts), tempo: c.drift(), sessions: make([]*session, len(c.schedulers))}
+	f := &front{peer: newPeer(c), index: len(c.fronts), clockRate: c.drawClockRate(), sessions: make([]*session, len(c.schedulers))}
+
+	// A frontend that obeys another scheduler submits its unanswered calls there.
 	f.switched, f.follows = f.submitAgain, f.tellFollow
 	if f.old {
 		c.happens(OldPeer, int64(f.index), 0)
@@ -68,8 +70,9 @@ func (f *front) connect(sch *scheduler) {
 	}
 
 	n := len(c.models)
-	s := &session{f: f, idWindow: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n), link: link{sch: sch, life: sch.life, up: true}}
-	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
+	s := &session{f: f, idWindow: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n),
+		link: link{sch: sch, life: sch.life, up: true}}
+	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.windowSize()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
 		return
@@ -78,9 +81,9 @@ func (f *front) connect(sch *scheduler) {
 	// The checker finds the session of a request by its number on the wire.
 	s.h, f.sessions[i] = h, s
 	sch.book.sessions[h.Number()] = s
-	c.note("frontend", int64(f.index), int64(h.Number()), int64(i))
+	c.addMark("frontend", int64(f.index), int64(h.Number()), int64(i))
 
-	f.opened(i)
+	f.noteSession(i)
 	s.tellLead()
 }
 
@@ -92,7 +95,7 @@ func (f *front) endCall(id uint64, why model.Reason, local bool) {
 	}
 
 	x.live = false
-	c.note("answer", int64(f.index), int64(id), int64(why))
+	c.addMark("answer", int64(f.index), int64(id), int64(why))
 
 	switch {
 	case local:
@@ -121,18 +124,21 @@ func (f *front) waitingCall(id uint64) *call {
 	return &f.calls[id-1]
 }
 
-// message returns the Submit of a call as sent now. Its budget is reduced by the network delay in both directions.
-func (f *front) message(s *session, id uint64) wire.Submit {
+// newSubmit returns the Submit of a call as sent now. Its budget is reduced by the network delay in both directions.
+func (f *front) newSubmit(s *session, id uint64) wire.Submit {
 	x := &f.calls[id-1]
 
 	// The frontend's clock has its own rate, so its budget is wrong by that share.
 	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
+
+	// A later Cancel must name what this Submit names.
 	x.named, _ = s.namedService(x.model, x.asks)
-	x.told = true
-	return wire.Submit{ID: id, Model: x.named, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
+	x.submitted = true
+	return wire.Submit{ID: id, Model: x.named, Priority: x.priority, Budget: int64(float64(budget) * f.clockRate),
 		Input: model.Descriptor{Key: id, Length: 1}}
 }
 
+// submit sends Submits over a session, which the checker sees before and after the engine.
 func (f *front) submit(s *session, m []wire.Submit) {
 	if f.old {
 		m = f.c.recodeSubmits(m)
@@ -146,13 +152,14 @@ func (f *front) submit(s *session, m []wire.Submit) {
 	})
 }
 
+// cancel sends a Cancel to the obeyed scheduler.
 func (f *front) cancel(id uint64) {
-	s := f.session()
+	s := f.obeyedSession()
 	if s == nil {
 		return
 	}
 	f.c.send(&s.link, toEngine, LostCancel, f.c.o.LoseCancel, func() {
-		f.c.note("cancel", int64(f.index), int64(id), 0)
+		f.c.addMark("cancel", int64(f.index), int64(id), 0)
 		x := &f.calls[id-1]
 		m := wire.Cancel{ID: id, Model: x.named}
 		if x.deadline == 0 {

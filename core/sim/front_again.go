@@ -20,7 +20,7 @@ func (f *front) submitSpared() { f.submitOnce(func(x *call) bool { return x.spar
 
 // submitOnce submits the selected waiting calls that the scheduler serves. A spared call also needs a ready backend.
 func (f *front) submitOnce(which func(*call) bool) {
-	s := f.session()
+	s := f.obeyedSession()
 	if s == nil {
 		return
 	}
@@ -37,7 +37,7 @@ func (f *front) submitOnce(which func(*call) bool) {
 
 		x.spared = 0
 		x.resubmits++
-		again = append(again, f.message(s, uint64(i+1)))
+		again = append(again, f.newSubmit(s, uint64(i+1)))
 	}
 	if len(again) > 0 {
 		f.submit(s, again)
@@ -46,16 +46,16 @@ func (f *front) submitOnce(which func(*call) bool) {
 
 // endByOutcome ends a call with its scheduler's outcome, or spares it.
 func (f *front) endByOutcome(id uint64, why model.Reason) {
-	if x := f.waitingCall(id); x != nil && f.spares(x, why) {
+	if x := f.waitingCall(id); x != nil && f.keepsWaiting(x, why) {
 		f.spareCall(id)
 		return
 	}
 	f.endCall(id, why, false)
 }
 
-// spares reports whether the frontend keeps a call that would end with this reason. A frontend of the previous
-// version keeps none.
-func (f *front) spares(x *call, why model.Reason) bool {
+// keepsWaiting reports whether the frontend keeps a call that would end with this reason: another scheduler may serve
+// it. A frontend of the previous version keeps none.
+func (f *front) keepsWaiting(x *call, why model.Reason) bool {
 	unserved := why == model.NoBackend || why == model.BackendLost
 	return unserved && !f.old && len(f.c.schedulers) > 1 && x.resubmits < resubmitsMax
 }

@@ -24,8 +24,8 @@ type session struct {
 	idWindow map[uint64]uint64
 }
 
-// session returns the session with the obeyed scheduler, or nil.
-func (f *front) session() *session {
+// obeyedSession returns the session with the obeyed scheduler, or nil.
+func (f *front) obeyedSession() *session {
 	if f.obeyed < 0 {
 		return nil
 	}
@@ -36,8 +36,8 @@ func (f *front) session() *session {
 // tellLead tells the frontend who leads.
 func (s *session) tellLead() {
 	if sch := s.sch; sch.candidate != nil && !s.f.old {
-		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.gpus())}
-		s.f.c.sendReliably(&s.link, fromEngine, func() { s.f.led(sch.index, m) })
+		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.connectedGPUs())}
+		s.f.c.sendReliably(&s.link, fromEngine, func() { s.f.noteLead(sch.index, m) })
 	}
 }
 
@@ -46,7 +46,7 @@ func (f *front) tellFollow(i int, m wire.Follow) {
 	if s := f.sessions[i]; s != nil && s.sch.candidate != nil && !f.old {
 		f.c.sendReliably(&s.link, toEngine, func() {
 			s.heard = m.Epoch
-			s.sch.step()
+			s.sch.hearReports()
 		})
 	}
 }
@@ -55,18 +55,18 @@ func (f *front) tellFollow(i int, m wire.Follow) {
 func (s *session) breakLink(engine, peer Duration) {
 	c := s.f.c
 	s.up = false
-	c.note("frontend's link breaks", int64(s.f.index), int64(s.h.Number()), int64(s.sch.index))
+	c.addMark("frontend's link breaks", int64(s.f.index), int64(s.h.Number()), int64(s.sch.index))
 	c.after(engine, s.close)
-	s.drop(peer)
+	s.reconnectAfter(peer)
 }
 
-// drop lets the frontend notice the lost connection after a delay and connect again.
-func (s *session) drop(after Duration) {
+// reconnectAfter lets the frontend notice the lost connection after a delay and connect again.
+func (s *session) reconnectAfter(after Duration) {
 	f := s.f
 	s.up = false
 	f.c.after(after, func() {
 		if f.sessions[s.sch.index] == s && !f.gone {
-			f.lost(s.sch.index)
+			f.noteLost(s.sch.index)
 			f.connect(s.sch)
 		}
 	})
@@ -79,8 +79,9 @@ func (s *session) close() {
 	}
 	s.up = false
 
-	long := !s.orphaned() && s.f.c.check.hasLongQueue(s)
-	if !s.orphaned() {
+	// Look at the queues while the session is open: afterwards its requests are no longer in them.
+	long := !s.isOrphaned() && s.f.c.check.hasLongQueue(s)
+	if !s.isOrphaned() {
 		s.h.Close()
 	}
 	s.f.c.check.afterFrontendClose(s, long)
@@ -91,7 +92,9 @@ func (s *session) Models(m []model.Info) {
 	for i := range m {
 		s.noteModel(&m[i])
 	}
-	if s.f.session() == s {
+
+	// A model may have become ready for calls that wait for it.
+	if s.f.obeyedSession() == s {
 		s.f.submitSpared()
 	}
 }
@@ -109,7 +112,7 @@ func (s *session) Outcomes(m []wire.Outcome) {
 		all = c.recodeOutcomes(all)
 	}
 	c.send(&s.link, fromEngine, LostOutcome, c.o.LoseOutcome, func() {
-		if s.f.session() != s {
+		if s.f.obeyedSession() != s {
 			return // a frontend ignores a scheduler that it does not obey
 		}
 		for i := range all {

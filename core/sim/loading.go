@@ -32,7 +32,7 @@ func (b *back) tellPlacement(r wire.PlacementReport) {
 	for _, s := range b.sessions {
 		if s != nil {
 			b.c.sendReliably(&s.link, toEngine, func() {
-				if !s.closed && !s.orphaned() && !s.h.Report([]wire.PlacementReport{r}) {
+				if !s.closed && !s.isOrphaned() && !s.h.Report([]wire.PlacementReport{r}) {
 					b.c.check.fail("a report on a placement was refused: %+v", r)
 				}
 			})
@@ -65,6 +65,7 @@ func (b *back) placeNext() {
 		b.placeNext()
 	}
 
+	// A placement that asks for the present state is reported as carried out at once.
 	loaded := x.loaded[p.Model][p.GPU]
 	switch {
 	case p.Op == wire.Unload && loaded:
@@ -102,6 +103,7 @@ func (b *back) keepModels() {
 func (b *back) loadModel(p wire.Placement, r *wire.PlacementReport, end func()) {
 	c, m := b.c, &b.hello.Models[p.Model]
 
+	// The memory is taken before the load, as in the real backend.
 	b.memory.used[p.GPU] += m.Info.Static
 	b.countMemory(p)
 	began := c.now
@@ -126,7 +128,7 @@ func (b *back) countMemory(p wire.Placement) {
 	}
 	if need += b.memory.used[p.GPU]; need > b.hello.Details[p.GPU].Memory {
 		b.c.report.Moves.MemoryExceeded++
-		b.c.note("memory exceeded", int64(b.index), int64(p.GPU), int64(need))
+		b.c.addMark("memory exceeded", int64(b.index), int64(p.GPU), int64(need))
 	}
 }
 
@@ -165,6 +167,7 @@ func (b *back) atInLife(at Time, do func()) {
 // unloadModel refuses further orders of the model, waits for its present ones, and frees the memory.
 func (b *back) unloadModel(p wire.Placement, end func()) {
 	b.memory.loaded[p.Model][p.GPU] = false
+
 	last := b.c.now
 	for _, o := range b.running {
 		if o.x.GPU == p.GPU && o.x.Model == p.Model {
@@ -177,8 +180,8 @@ func (b *back) unloadModel(p wire.Placement, end func()) {
 	})
 }
 
-// holds reports whether a batch's model is loaded on its GPU.
-func (b *back) holds(x *wire.Execute) bool {
+// hasModel reports whether a batch's model is loaded on its GPU.
+func (b *back) hasModel(x *wire.Execute) bool {
 	return b.memory.loaded == nil || b.memory.loaded[x.Model][x.GPU]
 }
 
@@ -191,8 +194,8 @@ func (b *back) giveBack(o *order) {
 	}
 }
 
-// greet returns the hello for a new session.
-func (b *back) greet() wire.BackendHello {
+// newHello returns the hello for a new session.
+func (b *back) newHello() wire.BackendHello {
 	h := b.hello
 	h.Models = slices.Clone(h.Models)
 	if b.old {

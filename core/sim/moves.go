@@ -68,18 +68,18 @@ type moves struct {
 	ended  bool
 }
 
-// moving reports whether plans of a run move models.
-func (o *Options) moving() bool { return o.Moved > 0 || o.Again > 0 }
+// movesModels reports whether plans of a run move models.
+func (o *Options) movesModels() bool { return o.Moved > 0 || o.Again > 0 }
 
-// loading reports whether backends load models, for these plans or for those that schedulers make themselves.
-func (o *Options) loading() bool { return o.moving() || o.Epoch > 0 }
+// loadsModels reports whether backends load models, for these plans or for those that schedulers make themselves.
+func (o *Options) loadsModels() bool { return o.movesModels() || o.Epoch > 0 }
 
 // moveLook is the interval at which moves checks the state of a plan.
 const moveLook Duration = 200e6
 
 // beginMoves applies plans from a tenth of the run on.
 func (c *Cluster) beginMoves(span Duration) {
-	if !c.o.moving() {
+	if !c.o.movesModels() {
 		return
 	}
 	c.moves = &moves{c: c, shift: make([]int, len(c.models)), number: 1}
@@ -87,26 +87,26 @@ func (c *Cluster) beginMoves(span Duration) {
 	if at == 0 {
 		at = span / 10
 	}
-	c.after(at, c.moves.look)
+	c.after(at, c.moves.stepPlans)
 	if len(c.schedulers) > 1 {
 		c.sharePlans()
 	}
 }
 
-// look applies the next plan when the previous one has ended. A plan whose scheduler died continues under the
+// stepPlans applies the next plan when the previous one has ended. A plan whose scheduler died continues under the
 // successor. Only if the scheduler died before it shared the plan is the plan applied again; with Undo it is put
 // back.
-func (m *moves) look() {
+func (m *moves) stepPlans() {
 	c := m.c
 	defer func() {
 		if !m.ended && c.check.err == nil {
-			c.after(moveLook, m.look)
+			c.after(moveLook, m.stepPlans)
 		}
 	}()
 
-	// Ask the present leader, once the backends have registered with it.
+	// Ask the present leader, once all backends have registered with it.
 	s := c.leader()
-	if s == nil || s.gpus() < c.o.Backends*c.o.GPUs {
+	if s == nil || s.connectedGPUs() < c.o.Backends*c.o.GPUs {
 		return
 	}
 	now, err := s.e.PlanStatus()
@@ -114,6 +114,7 @@ func (m *moves) look() {
 		c.check.fail("PlanStatus: %v", err)
 		return
 	}
+
 	switch {
 	case m.undo && now.Number == m.number && (now.State == engine.PlanApplying || now.State == engine.PlanApplied):
 		m.c.report.Moves.Undone++
@@ -126,19 +127,20 @@ func (m *moves) look() {
 		return
 
 	case m.begun && now.Number == m.number:
-		m.count(&now)
+		m.countPlan(&now)
 		m.number, m.done, m.begun = m.number+1, m.done+1, false
 	}
 
-	if m.done == m.plans() {
+	if m.done == m.planCount() {
 		m.ended = true
 		return
 	}
 
 	if m.done == m.next {
-		m.choose()
+		m.chooseModels()
 	}
 
+	// The plan died with the leader that had not shared it, so its successor gets it again.
 	if m.killed {
 		c.report.Moves.Anew++
 	}
@@ -161,19 +163,21 @@ func (m *moves) applyChosen(s *scheduler) {
 	}
 }
 
-// plans returns the number of plans of the run.
-func (m *moves) plans() int {
+// planCount returns the number of plans of the run.
+func (m *moves) planCount() int {
 	if m.c.o.Again > 0 {
 		return m.c.o.Again
 	}
 	return 1
 }
 
-// choose picks the models that the next plan moves: models of middle popularity, equally many of every sub-cluster,
+// chooseModels picks the models that the next plan moves: models of middle popularity, equally many of every sub-cluster,
 // so that the load stays even.
-func (m *moves) choose() {
+func (m *moves) chooseModels() {
 	o := &m.c.o
 	m.next++
+
+	// Model k is in sub-cluster k modulo Clusters, so begin at a multiple of Clusters.
 	first := len(m.shift) / 2 / o.Clusters * o.Clusters
 	n := o.Moved
 	if o.Again > 0 {
@@ -187,8 +191,8 @@ func (m *moves) choose() {
 	m.c.report.Moves.Share = float64(n) / float64(len(m.shift))
 }
 
-// count counts a plan that has ended.
-func (m *moves) count(now *engine.PlanStatus) {
+// countPlan counts a plan that has ended.
+func (m *moves) countPlan(now *engine.PlanStatus) {
 	r := &m.c.report.Moves
 	r.Plans++
 	r.Steps += now.Taken
@@ -204,7 +208,7 @@ func (c *Cluster) countPlacements(asked int) {
 
 	if m := c.moves; m != nil && reaches(c.o.KillAt) {
 		m.killed = true
-		c.after(c.withinPlan(), m.kill)
+		c.after(c.withinPlan(), m.killLeader)
 	}
 	if !c.calm && reaches(c.o.AwayAt) {
 		c.after(c.withinPlan(), c.someBack().leaveForLong)
@@ -217,15 +221,17 @@ func (c *Cluster) withinPlan() Duration {
 	return Duration(c.rng.IntN(2)) * c.within(0, 2*c.o.LoadTime)
 }
 
-// kill ends the leader.
-func (m *moves) kill() {
+// killLeader ends the leader.
+func (m *moves) killLeader() {
 	c := m.c
 	s := c.leader()
 	if s == nil || m.ended {
 		return
 	}
 	c.report.Moves.Kills++
-	if c.o.Undo { // the successor puts back the previous placement
+
+	// With Undo the successor puts back the previous placement.
+	if c.o.Undo {
 		m.undo = true
 		clear(m.shift)
 	}

@@ -28,6 +28,8 @@ func (c *Cluster) planDocument(number uint64, shift []int) engine.Plan {
 	p := engine.Plan{Number: number}
 	for k := range c.models {
 		x := engine.PlannedModel{Model: c.models[k].name, Version: "1"}
+
+		// All GPUs of a sub-cluster hold its models.
 		for _, b := range c.backs {
 			if b.index%c.o.Clusters == (c.homeOf(k)+shift[k])%c.o.Clusters {
 				for g := range c.o.GPUs {
@@ -48,6 +50,8 @@ func (b *back) stockModels(cluster int) {
 	for k := range c.models {
 		m := &c.models[k]
 		there := c.homeOf(k) == cluster
+
+		// Outputs and scratch memory of a run take a quarter of the weights.
 		info := &b.hello.Models[k].Info
 		info.Static, info.Dynamic = m.static, m.static/4
 		if there {
@@ -62,6 +66,7 @@ func (b *back) stockModels(cluster int) {
 		b.memory.loaded = append(b.memory.loaded, on)
 	}
 
+	// The memory holds a moved model beside the present ones, but not two.
 	for range c.o.GPUs {
 		b.memory.used = append(b.memory.used, used)
 		b.hello.Details = append(b.hello.Details, wire.GPUDetail{Kind: "simulated", Memory: used + largest + dynamic + largest/2})
@@ -71,7 +76,7 @@ func (b *back) stockModels(cluster int) {
 // endMoves records where models are at the end.
 func (c *Cluster) endMoves() {
 	s := c.leader()
-	if !c.o.loading() || s == nil {
+	if !c.o.loadsModels() || s == nil {
 		return
 	}
 	c.report.Moves.Epochs = s.e.Stats().Epochs
@@ -81,17 +86,8 @@ func (c *Cluster) endMoves() {
 		return
 	}
 
-	offered := map[string]map[string]bool{}
-	for _, g := range now.GPUs {
-		for _, m := range g.Models {
-			if m.State == "offered" {
-				if offered[m.Model] == nil {
-					offered[m.Model] = map[string]bool{}
-				}
-				offered[m.Model][g.GPU] = true
-			}
-		}
-	}
+	// Where no plan moved models from outside, each belongs into its first sub-cluster.
+	offered := offeredGPUs(&now)
 	shift := make([]int, len(c.models))
 	if c.moves != nil {
 		shift = c.moves.shift
@@ -101,6 +97,7 @@ func (c *Cluster) endMoves() {
 		if len(at) == 0 {
 			c.report.Moves.Homeless++
 		}
+
 		right := len(at) == len(x.GPUs)
 		for _, g := range x.GPUs {
 			right = right && at[g]
@@ -109,4 +106,21 @@ func (c *Cluster) endMoves() {
 			c.report.Moves.Elsewhere++
 		}
 	}
+}
+
+// offeredGPUs returns the GPUs that offer each model, by "name:version".
+func offeredGPUs(now *engine.PlanStatus) map[string]map[string]bool {
+	offered := map[string]map[string]bool{}
+	for _, g := range now.GPUs {
+		for _, m := range g.Models {
+			if m.State != "offered" {
+				continue
+			}
+			if offered[m.Model] == nil {
+				offered[m.Model] = map[string]bool{}
+			}
+			offered[m.Model][g.GPU] = true
+		}
+	}
+	return offered
 }

@@ -11,12 +11,12 @@ type link struct {
 	slowUntil Time
 }
 
-// orphaned reports whether the scheduler of the session has died, so that its engine cannot be called.
-func (l *link) orphaned() bool { return l.sch.dead || l.sch.life != l.life }
+// isOrphaned reports whether the scheduler of the session has died, so that its engine cannot be called.
+func (l *link) isOrphaned() bool { return l.sch.dead || l.sch.life != l.life }
 
 // closesLater makes a session end when its paused scheduler resumes: a paused process does not notice a lost link.
 func (l *link) closesLater(c *Cluster, end func()) bool {
-	if l.orphaned() || l.sch.paused <= c.now {
+	if l.isOrphaned() || l.sch.paused <= c.now {
 		return false
 	}
 	c.at(l.sch.paused, end)
@@ -45,14 +45,14 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 	}
 
 	// Messages of one link arrive in order.
-	arrives := max(l.last[dir], l.dark[dir], c.now.Add(c.delay(l)))
+	arrives := max(l.last[dir], l.dark[dir], c.now.Add(c.drawDelay(l)))
 	l.last[dir] = arrives
-	c.arrive(l, dir, arrives, deliver)
+	c.deliverAt(l, dir, arrives, deliver)
 
 	// A duplicate arrives out of order. No link does that, but a peer with a bug may.
 	if !c.calm && c.chance(c.o.Duplicate) {
 		c.happens(Doubled, int64(f), 0)
-		c.arrive(l, dir, arrives.Add(c.within(0, c.o.LateBy)), deliver)
+		c.deliverAt(l, dir, arrives.Add(c.within(0, c.o.LateBy)), deliver)
 	}
 }
 
@@ -60,26 +60,26 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 // repeats it, so a peer must not depend on a single message that may be lost.
 func (c *Cluster) sendReliably(l *link, dir int, deliver func()) {
 	if l.up {
-		l.last[dir] = max(l.last[dir], l.dark[dir], c.now.Add(c.delay(l)))
-		c.arrive(l, dir, l.last[dir], deliver)
+		l.last[dir] = max(l.last[dir], l.dark[dir], c.now.Add(c.drawDelay(l)))
+		c.deliverAt(l, dir, l.last[dir], deliver)
 	}
 }
 
-// arrive delivers a message. A paused scheduler gets it when it resumes.
-func (c *Cluster) arrive(l *link, dir int, at Time, deliver func()) {
+// deliverAt delivers a message. A paused scheduler gets it when it resumes.
+func (c *Cluster) deliverAt(l *link, dir int, at Time, deliver func()) {
 	c.at(at, func() {
 		switch {
 		case !l.up:
 		case dir == toEngine && l.sch.paused > c.now:
-			c.arrive(l, dir, l.sch.paused, deliver)
+			c.deliverAt(l, dir, l.sch.paused, deliver)
 		default:
 			deliver()
 		}
 	})
 }
 
-// delay draws a message's delay.
-func (c *Cluster) delay(l *link) Duration {
+// drawDelay draws a message's delay.
+func (c *Cluster) drawDelay(l *link) Duration {
 	if c.calm {
 		return 0
 	}
@@ -117,4 +117,4 @@ func (c *Cluster) blockLink(l *link, d Duration, both bool, cut func()) {
 	})
 }
 
-func (c *Cluster) note(what string, a, b, d int64) { c.trace.note(c.now, what, a, b, d) }
+func (c *Cluster) addMark(what string, a, b, d int64) { c.trace.note(c.now, what, a, b, d) }

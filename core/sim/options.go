@@ -65,8 +65,8 @@ type Options struct {
 	Kinds, Floors float64
 }
 
-// faulty reports whether anything in the run may delay an output past its deadline.
-func (o *Options) faulty() bool {
+// mayDelay reports whether anything in the run may delay an output past its deadline.
+func (o *Options) mayDelay() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
 		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt + o.AwayAt + o.Moved + o.Again + min(1, int(o.Epoch))
@@ -76,8 +76,8 @@ func (o *Options) faulty() bool {
 // spareStepLeast is the shortest step of spare work.
 const spareStepLeast Duration = 1e5
 
-// filled returns the options with unset values raised to the minimum of a run.
-func (o Options) filled() Options {
+// raisedToMinimum returns the options with unset values raised to the minimum of a run.
+func (o Options) raisedToMinimum() Options {
 	for _, n := range []*int{&o.Clusters, &o.GPUs, &o.Frontends, &o.Cores, &o.Partitions, &o.Requests, &o.Burst, &o.Schedulers} {
 		*n = max(1, *n)
 	}

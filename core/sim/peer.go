@@ -12,7 +12,7 @@ type peer struct {
 	standings []control.Standing // by scheduler
 	obeyed    int                // index of a scheduler; -1: none
 	highest   uint64             // highest epoch that any scheduler has reported
-	told      wire.Follow
+	followed  wire.Follow
 	barred    []Time // by scheduler: no session with it can be opened until then
 
 	switched func()                     // called when the peer obeys another scheduler, or none
@@ -24,8 +24,8 @@ func newPeer(c *Cluster) peer {
 	return peer{c: c, old: !c.calm && c.chance(c.o.Skew), standings: make([]control.Standing, n), obeyed: -1, barred: make([]Time, n)}
 }
 
-// opened notes a session with scheduler i. A scheduler of the previous version knows nothing of leaders.
-func (p *peer) opened(i int) {
+// noteSession notes a session with scheduler i. A scheduler of the previous version knows nothing of leaders.
+func (p *peer) noteSession(i int) {
 	alone := len(p.standings) == 1
 
 	// A single scheduler leads without saying so, and an old peer obeys any scheduler.
@@ -33,14 +33,14 @@ func (p *peer) opened(i int) {
 	p.chooseLeader()
 }
 
-// lost notes that a session has ended.
-func (p *peer) lost(i int) {
+// noteLost notes that a session has ended.
+func (p *peer) noteLost(i int) {
 	p.standings[i].Up, p.standings[i].Leads = false, false
 	p.chooseLeader()
 }
 
-// led notes scheduler i's report about its leadership.
-func (p *peer) led(i int, l wire.Lead) {
+// noteLead notes scheduler i's report about its leadership.
+func (p *peer) noteLead(i int, l wire.Lead) {
 	first := p.standings[i].Epoch == 0 && !p.standings[i].Leads
 
 	p.standings[i].Leads, p.standings[i].Epoch = l.Leads, l.Epoch
@@ -48,7 +48,7 @@ func (p *peer) led(i int, l wire.Lead) {
 
 	// Repeat the peer's own state: this scheduler may have missed it.
 	if first {
-		p.follows(i, p.told)
+		p.follows(i, p.followed)
 	}
 }
 
@@ -60,8 +60,8 @@ func (p *peer) chooseLeader() {
 		p.switched()
 	}
 
-	if now := (wire.Follow{Epoch: p.highest, Alive: p.obeyed >= 0}); now != p.told {
-		p.told = now
+	if now := (wire.Follow{Epoch: p.highest, Alive: p.obeyed >= 0}); now != p.followed {
+		p.followed = now
 		for i := range p.standings {
 			p.follows(i, now)
 		}

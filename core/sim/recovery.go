@@ -6,21 +6,21 @@ import (
 	"downbeat.dev/core/limits"
 )
 
-// recover runs until everything must have ended. Learners rest in the middle of the recovery: their steps on idle
+// runRecovery runs until everything must have ended. Learners rest in the middle of the recovery: their steps on idle
 // GPUs would be four events of five, and would check nothing that the beginning and the end do not.
-func (c *Cluster) recover() {
-	end := c.now.Add(c.patience())
-	c.run(c.now.Add(spareAfter))
+func (c *Cluster) runRecovery() {
+	end := c.now.Add(c.recoveryTime())
+	c.runUntil(c.now.Add(spareAfter))
 	c.restLearners()
-	c.run(end.Add(-spareBefore))
+	c.runUntil(end.Add(-spareBefore))
 	c.wakeLearners()
-	c.run(end)
+	c.runUntil(end)
 }
 
 // endFaults ends all faults: hanging backends restart, absent peers return.
 func (c *Cluster) endFaults() {
 	c.calm = true
-	c.note("faults are over", 0, 0, 0)
+	c.addMark("faults are over", 0, 0, 0)
 	for _, s := range c.schedulers {
 		s.paused, s.resumed, s.storeCut = min(s.paused, c.now), min(s.resumed, c.now), 0
 		s.revive()
@@ -46,9 +46,9 @@ func (c *Cluster) endFaults() {
 	}
 }
 
-// patience returns the time after the faults' end by which everything has ended: the longest watchdog and its
+// recoveryTime returns the time after the faults' end by which everything has ended: the longest watchdog and its
 // consequences, plus an election if there are standbys.
-func (c *Cluster) patience() Duration {
+func (c *Cluster) recoveryTime() Duration {
 	most := time.Duration(0)
 	for _, b := range c.backs {
 		for i := range b.hello.Models {
@@ -56,7 +56,8 @@ func (c *Cluster) patience() Duration {
 			most = max(most, t[len(t)-1])
 		}
 	}
-	d := watchdog(Duration(most)) + 1e9
+
+	d := watchdogAfter(Duration(most)) + 1e9
 	if len(c.schedulers) > 1 {
 		d += electionMost
 	}
@@ -66,7 +67,7 @@ func (c *Cluster) patience() Duration {
 // electionMost is the longest election: a lease expires, and the last standby notices.
 const electionMost Duration = 8e9
 
-// watchdog returns how long after its planned end a batch may be missing before its backend is cut.
-func watchdog(exec Duration) Duration {
+// watchdogAfter returns how long after its planned end a batch may be missing before its backend is cut.
+func watchdogAfter(exec Duration) Duration {
 	return Duration(limits.Engine(time.Duration(exec))) + 100e6 + cutMost
 }

@@ -42,8 +42,8 @@ func (s *scheduler) startLife() error {
 		return err
 	}
 
+	// Nothing of the former life remains, not even the checker's account.
 	s.e, s.wake, s.polled = e, sched.Never, sched.Never
-
 	s.dead, s.paused, s.resumed, s.leads, s.epoch = false, 0, 0, false, 0
 	s.book = book{sessions: map[uint32]*session{}}
 	s.life++
@@ -63,8 +63,8 @@ func (s *scheduler) startLife() error {
 // table of GPUs is most of an engine's memory.
 const gpusMost = 4096
 
-// gpus returns the number of connected GPUs.
-func (s *scheduler) gpus() (n int) {
+// connectedGPUs returns the number of connected GPUs.
+func (s *scheduler) connectedGPUs() (n int) {
 	for _, b := range s.c.backs {
 		if x := b.sessions[s.index]; x != nil && !x.closed {
 			n += len(b.hello.GPUs)
@@ -73,14 +73,14 @@ func (s *scheduler) gpus() (n int) {
 	return n
 }
 
-// snapshot sends the leader's learned state to the standbys every second.
-func (c *Cluster) snapshot() {
+// shareLearned sends the leader's learned state to the standbys every second.
+func (c *Cluster) shareLearned() {
 	for _, s := range c.schedulers {
 		if s.dead || !s.leads || s.paused > c.now {
 			continue
 		}
 
-		learned, gpus := s.e.Learned(), s.gpus()
+		learned, gpus := s.e.Learned(), s.connectedGPUs()
 		for _, to := range c.schedulers {
 			if to != s && !to.dead && to.paused <= c.now && !to.leads {
 				c.happens(Snapshot, int64(to.index), int64(len(learned)))
@@ -89,7 +89,7 @@ func (c *Cluster) snapshot() {
 			}
 		}
 	}
-	c.after(1e9, c.snapshot)
+	c.after(1e9, c.shareLearned)
 }
 
 // sharePlans sends the leader's plan to the standbys soon after it has changed.
@@ -123,17 +123,18 @@ func (s *scheduler) die(back Duration) {
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && !x.shut {
 			c.check.afterFrontendClose(x, false)
-			x.drop(c.within(0, 200e6))
+			x.reconnectAfter(c.within(0, 200e6))
 		}
 	}
 	for _, b := range c.backs {
 		if x := b.sessions[s.index]; x != nil && !x.closed {
 			c.check.beforeBackendClose(x)
 			x.closed = true
-			x.drop(c.within(0, 200e6))
+			x.reconnectAfter(c.within(0, 200e6))
 		}
 	}
 
+	// A new process starts in its place.
 	_ = s.e.Close() // it cannot fail with Options.Manual
 	c.after(back, s.revive)
 }
@@ -142,7 +143,7 @@ func (s *scheduler) revive() {
 	if !s.dead {
 		return
 	}
-	s.c.note("scheduler starts", int64(s.index), 0, 0)
+	s.c.addMark("scheduler starts", int64(s.index), 0, 0)
 	if err := s.startLife(); err != nil {
 		s.c.check.fail("a scheduler that starts again: %v", err)
 	}

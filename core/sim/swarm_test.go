@@ -216,7 +216,7 @@ func TestGoneSessionsAreSweptUp(t *testing.T) {
 		of, to := f.sessions[0], b.sessions[0]
 		c.check.afterFrontendClose(of, tc.long)
 		if tc.polled {
-			sch.poll()
+			sch.pollEngine()
 		}
 		if got := c.check.mayHold(to, of.h.Number()); got != tc.want {
 			t.Errorf("%+v: a batch may hold its requests: %v", tc, got)
@@ -235,7 +235,7 @@ func TestAMomentWithoutEndIsObjectedTo(t *testing.T) {
 	again = func() { c.after(0, again) }
 	c.after(5, again)
 
-	c.run(c.now.Add(10))
+	c.runUntil(c.now.Add(10))
 	if err := c.check.err; err == nil || checkerOf(err) != "C12" {
 		t.Errorf("the objection is %v, want one of C12", err)
 	}

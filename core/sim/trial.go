@@ -61,6 +61,7 @@ func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *trialBuf
 	t.slack = make([]float64, len(all))
 	t.kept = true
 
+	// How many frames each session may lose, and how long its frames may wait.
 	for i := range t.sessions {
 		s := &t.sessions[i]
 		frames := float64(Time(span)-max(s.First, Time(trialWarm))) / float64(s.Period)
@@ -83,6 +84,7 @@ func (t *trial) run() {
 	t.frames.CancelBy(d)
 	t.w.Run(d)
 
+	// A short trial may lose few frames although a longer one would lose many, so the strain decides as well.
 	if t.strained && t.kept {
 		t.kept = t.isKept()
 	}
@@ -143,6 +145,7 @@ func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 			t.kept = t.kept && t.lost[session] <= t.spare[session]
 		}
 	}
+
 	if !t.kept || t.strained && t.isTold() {
 		t.w.Result.Aborted = true
 	}
@@ -223,6 +226,8 @@ func worldOf(c app.Capacity, all []app.Promise, span time.Duration) (*World, []S
 				w.Models = append(w.Models, Model{Name: step.Model, Profile: of, SLO: Duration(max(p.Latency-p.Offsets[j], of.Exec(1)))})
 				w.Rates = append(w.Rates, 0)
 			}
+
+			// A stage makes whole requests. The rate that the scheduler plans with is the mean.
 			stage.Model, stage.FanOut = m, int(math.Ceil(p.Graph.FanOut(j)))
 			w.Rates[m] += p.Rate * p.Graph.FanOut(j)
 		}

@@ -15,7 +15,7 @@ const (
 	lookFrom     = 2 * Time(time.Second)
 	lookEach     = Time(250e6)
 	framesLeast  = 300   // smallest number of frames that can show that a trial is lost
-	strainMost   = 0.97  // largest strain of a kept trial, see trial.strain
+	strainMost   = 0.97  // largest strain of a kept trial, see trial.estimateStrain
 	driftMost    = 0.05  // largest drift of a kept trial that is shorter than a latency
 	strainHalt   = 2     // strain at which a longer run would not help
 	toldRequests = 2_500 // smallest number of requests that can refuse a trial by less strain
@@ -40,7 +40,7 @@ func (t *trial) isTold() bool {
 	t.look = now + lookEach
 
 	// The more requests have run, the less a longer run would change.
-	strain := t.strain()
+	strain := t.estimateStrain()
 	longer := (requestsMost - requests) / (requestsMost - toldRequests)
 	if t.all >= framesLeast && strain > strainHalt || longer <= 1 && strain > strainMost+toldBeyond*longer {
 		return true
@@ -51,7 +51,7 @@ func (t *trial) isTold() bool {
 // isKept reports whether every session would keep its promise, judged at the end of the trial. Where a latency is longer
 // than the trial, a backlog that grows loses no frame in it.
 func (t *trial) isKept() bool {
-	return t.strain() <= strainMost && (t.counted() >= t.depth || t.drift() <= driftMost)
+	return t.estimateStrain() <= strainMost && (t.countedTime() >= t.depth || t.slowdown() <= driftMost)
 }
 
 // noteTook adds a frame that took a time.
@@ -66,8 +66,8 @@ func (t *trial) noteTook(session int, ended Time, time Duration) {
 	x.shares += 1 - float64(t.sessions[session].Latency-time)/t.slack[session]
 }
 
-// halves returns the means over the frames of the counted time's first and second half.
-func (t *trial) halves() (first, second took) {
+// meanByHalf returns the means over the frames of the counted time's first and second half.
+func (t *trial) meanByHalf() (first, second took) {
 	counted := t.countedSeconds()
 	middle := len(counted) / 2
 	return meanOf(counted[:middle]), meanOf(counted[middle:])
@@ -85,24 +85,24 @@ func meanOf(seconds []took) (mean took) {
 	return mean
 }
 
-// counted returns the time that has passed since the warm-up.
-func (t *trial) counted() Time { return max(1, t.w.Now()-Time(trialWarm)) }
+// countedTime returns the time that has passed since the warm-up.
+func (t *trial) countedTime() Time { return max(1, t.w.Now()-Time(trialWarm)) }
 
-// drift returns by how many seconds per second frames take longer in the second half than in the first.
-func (t *trial) drift() float64 {
-	first, second := t.halves()
-	return (second.seconds - first.seconds) / (float64(t.counted()) / 2e9)
+// slowdown returns by how many seconds per second frames take longer in the second half than in the first.
+func (t *trial) slowdown() float64 {
+	first, second := t.meanByHalf()
+	return (second.seconds - first.seconds) / (float64(t.countedTime()) / 2e9)
 }
 
-// strain estimates the risk that a session breaks its promise within a minute: at 1, one in eight does. It adds the
+// estimateStrain estimates the risk that a session breaks its promise within a minute: at 1, one in eight does. It adds the
 // share of lost frames over all sessions (more reliable in a short trial than one session's), the share of requests made
 // again (near misses), the share of their slack that frames use and its growth per second, and the share of time that
 // GPUs are busy: a backlog grows only while they are. The weights are those of a logistic regression over random mixes
 // (decision 0360).
-func (t *trial) strain() float64 {
+func (t *trial) estimateStrain() float64 {
 	lost := float64(t.bad) / float64(max(t.all, 1))
 	again := float64(t.frames.again) / float64(max(len(t.frames.owner), 1))
-	first, second := t.halves()
+	first, second := t.meanByHalf()
 	used := meanOf(t.countedSeconds()).shares
 	now := float64(t.w.Now()) / 1e9
 	busy := min(1, float64(t.w.Result.Busy)/1e9/float64(t.w.GPUs)/now)

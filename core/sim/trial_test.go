@@ -96,7 +96,7 @@ func TestTrialIsBounded(t *testing.T) {
 		defer run.returnBuffers(buffers)
 		run.strained = true
 		run.run()
-		return len(run.frames.owner), run.strain()
+		return len(run.frames.owner), run.estimateStrain()
 	}
 
 	requests, strain := try(40)
@@ -135,7 +135,7 @@ func TestARefusalIsToldTheSoonerTheClearerItIs(t *testing.T) {
 		run := busyTrial(c.gpus, 3, c.used, 0)
 		run.all, run.frames.owner = 3000, make([]owner, c.requests)
 		if told := run.isTold(); told != c.told {
-			t.Errorf("%d GPUs, %d requests, a strain of %.2f: told %v, want %v", c.gpus, c.requests, run.strain(), told, c.told)
+			t.Errorf("%d GPUs, %d requests, a strain of %.2f: told %v, want %v", c.gpus, c.requests, run.estimateStrain(), told, c.told)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestStrainIsSeenBeforeAFrameIsLost(t *testing.T) {
 	}{{5, 0.5, 0, true}, {5, 0.65, 0, false}, {30, 0.65, 0, false}, {5, 0.4, 0.1, false}, {5, 0.4, 0.02, true}, {15, 0.4, 0.1, true}, {15, 0.4, 0.3, false}} {
 		run := busyTrial(4, c.seconds, c.used, c.growth)
 		if kept := run.isKept(); kept != c.kept {
-			t.Errorf("%v of the slack used, %v more later in %d s: kept %v with a strain of %.2f, want %v", c.used, c.growth, c.seconds, kept, run.strain(), c.kept)
+			t.Errorf("%v of the slack used, %v more later in %d s: kept %v with a strain of %.2f, want %v", c.used, c.growth, c.seconds, kept, run.estimateStrain(), c.kept)
 		}
 	}
 }

@@ -102,14 +102,13 @@ func (w *World) Run(s Server) *Result {
 	w.begun = len(w.Arrivals) - len(w.due)
 	w.beginSteps(s)
 
+	// Each round is one moment of virtual time.
 	next, wake := 0, s.NextWake()
 	for w.left > 0 && !w.Result.Aborted {
-		at := sched.Never
+		at := w.added.next()
 		if next < w.begun {
-			at = Time(w.Arrivals[next].At)
+			at = min(at, Time(w.Arrivals[next].At))
 		}
-
-		at = min(at, w.added.next())
 
 		// Advance to the earliest event. NextWake may be in the past, but time never goes back.
 		now := max(w.now, min(at, wake, w.events.next(), w.steps.next()))
@@ -140,6 +139,7 @@ func (w *World) Run(s Server) *Result {
 			w.Turn(now)
 		}
 
+		// The server plans last, when it knows everything that happened at this moment.
 		if wake = s.NextWake(); wake <= now {
 			s.Wake(now)
 			wake = s.NextWake()

@@ -10,7 +10,7 @@ import (
 // Start runs a batch of a model without variants on a GPU at the time at, which must respect Lead and the GPU's
 // latest batch.
 func (w *World) Start(at Time, gpu, model int32, requests []int32) {
-	finish := w.run(at, gpu, w.Models[model].Profile, requests)
+	finish := w.runBatch(at, gpu, w.Models[model].Profile, requests)
 	if w.Trace != nil {
 		w.Trace(gpu, model, at, finish, requests)
 	}
@@ -27,7 +27,8 @@ func (w *World) StartVariant(at Time, gpu, model, variant int32, requests []int3
 	if p == nil {
 		panic(fmt.Sprintf("sim: variant %s does not run on kind %d", v.Name, w.Kind(gpu)))
 	}
-	finish := w.run(at, gpu, p, requests)
+
+	finish := w.runBatch(at, gpu, p, requests)
 	if w.Answered != nil {
 		w.Answered(gpu, model, variant, at, finish, requests)
 	}
@@ -39,8 +40,8 @@ func (w *World) Load(gpu int32, d Duration) {
 	w.events.push(w.free[gpu], gpu)
 }
 
-// run executes a batch as profiled, ends its requests and returns when it finishes.
-func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Time {
+// runBatch executes a batch as profiled, ends its requests and returns when it finishes.
+func (w *World) runBatch(at Time, gpu int32, p *profile.Profile, requests []int32) Time {
 	b := len(requests)
 	if b == 0 || b > p.Max() {
 		panic(fmt.Sprintf("sim: batch of %d, want 1 to %d", b, p.Max()))
@@ -59,6 +60,7 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	w.free[gpu] = end
 	w.events.push(end, gpu)
 
+	// The table of batch sizes grows to the largest that runs.
 	w.Result.Busy += exec
 	w.Result.Batches++
 	for len(w.Result.SizeSum) <= b {
@@ -95,6 +97,7 @@ func (w *World) killedWithin(gpu int32, end Time) Time {
 // Drop ends a request unserved.
 func (w *World) Drop(r int32) { w.endRequest(r, Dropped, w.now) }
 
+// endRequest records how a request ended. Each request ends once.
 func (w *World) endRequest(r int32, o Outcome, at Time) {
 	if !w.open[r] {
 		panic(fmt.Sprintf("sim: request %d ended twice or never arrived", r))

@@ -88,6 +88,8 @@ func (w *World) beginSteps(s Server) {
 
 	w.steps = steps{server: server, of: make([]step, w.GPUs), away: make([]bool, w.GPUs), behind: make([]bool, w.GPUs), losses: make([]Loss, 0, len(w.Losses))}
 	w.Result.Spare.ByLearner = make([]Duration, len(w.Learners))
+
+	// Every run repeats the same steps and losses.
 	for i, l := range w.Learners {
 		l.rng = rand.New(rand.NewPCG(l.Seed, uint64(i)))
 	}
@@ -111,8 +113,11 @@ func (w *World) StartStep(at Time, gpu, learner int32) {
 	if x.runs {
 		w.forgetStep(x) // the scheduler no longer waits for its end
 	}
-	*x = step{learner: learner, runs: true, from: max(at, x.end), overran: x.end > at} // it also starts late behind a step that overran
 
+	// Behind a step that overran, this one starts late, too.
+	*x = step{learner: learner, runs: true, from: max(at, x.end), overran: x.end > at}
+
+	// Draw the faults of the learner: a longer step than it declared, or an end that it does not report.
 	if l.Overruns > 0 && l.rng.Float64() < l.Overruns {
 		took, x.overran = Duration(float64(l.Step)*(1.01+4*l.rng.Float64())), true
 		w.Result.Spare.Overran++
@@ -135,7 +140,7 @@ func (w *World) endSteps(now Time) {
 	// Losses share the heap with steps; their numbers are above those of all GPUs.
 	for s.ends.next() <= now {
 		if id := s.ends.pop(); int(id) >= w.GPUs {
-			w.lose(now, id)
+			w.applyLoss(now, id)
 		} else if x := &s.of[id]; x.runs && x.end <= now {
 			w.forgetStep(x)
 			if !x.untold {
@@ -156,9 +161,9 @@ func (w *World) forgetStep(x *step) {
 	w.Result.Spare.ByLearner[x.learner] += took
 }
 
-// lose applies a loss or a return of a GPU. A batch's outcomes are settled at its start, so the loss waits for its
-// end.
-func (w *World) lose(now Time, id int32) {
+// applyLoss takes a GPU away or returns it. The outcomes of a batch are settled at its start, so the loss of a GPU waits
+// for the end of its batch.
+func (w *World) applyLoss(now Time, id int32) {
 	s := &w.steps
 	l := s.losses[int(id)-w.GPUs]
 	switch {
@@ -214,6 +219,8 @@ func (w *World) behindStep(at Time, gpu int32) Time {
 	if !x.runs || at >= x.end {
 		return at
 	}
+
+	// The scheduler knows how long a step may take, so only a step that overran may delay a batch.
 	if !x.overran {
 		panic(fmt.Sprintf("sim: V2: a batch on gpu %d at %d, which runs a step until %d", gpu, at, x.end))
 	}
