@@ -56,7 +56,7 @@ func TestBatchesCannotBeGuessed(t *testing.T) {
 	gaps := map[uint64]bool{}
 	last := uint64(0)
 	for range 64 {
-		at := p.place()
+		at := p.unusedPlace()
 		id := p.wireID(at)
 		gaps[(id-last)>>32&0xffffff] = true
 		last = id

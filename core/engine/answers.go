@@ -82,7 +82,7 @@ func (p *partition) answerOf(g *gpu, b *sched.Batch) (number, answer uint32, ok 
 		id = sched.ModelID(f.variants[b.Variant].model)
 		answer = uint32(id) + 1
 	}
-	number, ok = g.runs(id)
+	number, ok = g.numberOnBackend(id)
 	return number, answer, ok
 }
 

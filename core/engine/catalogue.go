@@ -39,8 +39,8 @@ const (
 
 func modelKey(m *model.Info) string { return m.Name + "\x00" + m.Version }
 
-// fresh returns how many models of a hello are new.
-func (g *registry) fresh(h *wire.BackendHello) (n int) {
+// countNewModels returns how many models of a hello are new.
+func (g *registry) countNewModels(h *wire.BackendHello) (n int) {
 	for i := range h.Models {
 		if _, known := g.byName[modelKey(&h.Models[i].Info)]; !known {
 			n++
@@ -58,14 +58,14 @@ func (g *registry) fresh(h *wire.BackendHello) (n int) {
 func (g *registry) roomForModels() int {
 	now := g.e.clock.Now()
 	rested := 0
-	for rested < len(g.vacant) && g.rested(g.vacant[rested], now) {
+	for rested < len(g.vacant) && g.mayReuseID(g.vacant[rested], now) {
 		rested++
 	}
 	return ModelsMax - len(g.models) + rested
 }
 
-// rested reports whether a forgotten model's id may be reused.
-func (g *registry) rested(id uint32, now sched.Time) bool {
+// mayReuseID reports whether a forgotten model's id may be reused.
+func (g *registry) mayReuseID(id uint32, now sched.Time) bool {
 	return now.Sub(g.models[id].since) >= restMin
 }
 
@@ -81,7 +81,7 @@ func (g *registry) model(m *model.Info) uint32 {
 
 		return id
 	}
-	id := g.vacancy()
+	id := g.unusedID()
 	info := *m
 	info.ID, info.Ready = id, false
 	g.models[id] = &entry{info: info}
@@ -96,10 +96,10 @@ func (m *entry) describeModel(i *model.Info) {
 	m.info = described
 }
 
-// vacancy returns an id that names no model and that no message in flight can name.
-func (g *registry) vacancy() uint32 {
+// unusedID returns an id that names no model and that no message in flight can name.
+func (g *registry) unusedID() uint32 {
 	// vacant is ordered by the time of forgetting: if the first id has not rested, none has.
-	if len(g.vacant) == 0 || !g.rested(g.vacant[0], g.e.clock.Now()) {
+	if len(g.vacant) == 0 || !g.mayReuseID(g.vacant[0], g.e.clock.Now()) {
 		g.models = append(g.models, nil)
 		return uint32(len(g.models) - 1)
 	}
@@ -118,19 +118,19 @@ func (g *registry) vacancy() uint32 {
 	return id
 }
 
-// forget drops models that no backend has had for keptMax, so that neither years of upgrades nor a backend that
+// forgetModels drops models that no backend has had for keptMax, so that neither years of upgrades nor a backend that
 // invents names can fill the catalogue.
-func (g *registry) forget() {
+func (g *registry) forgetModels() {
 	now := g.e.clock.Now()
 	var gone []model.Info
 	for _, m := range g.models {
 		id := m.info.ID
-		if m.info.Name == "" || m.served() || now.Sub(m.since) < keptMax || g.had(id) {
+		if m.info.Name == "" || m.served() || now.Sub(m.since) < keptMax || g.isKnown(id) {
 			continue
 		}
 
 		// A family leaves with the last of its classes. Its first class is unserved when all are.
-		g.withdraw(id)
+		g.withdrawModel(id)
 		if m.class != nil {
 			f := m.class.of
 			if f.classes = slices.DeleteFunc(f.classes, func(x uint32) bool { return x == id }); len(f.classes) == 0 {
@@ -143,28 +143,28 @@ func (g *registry) forget() {
 		g.vacant = append(g.vacant, id)
 		gone = append(gone, m.info)
 	}
-	g.publish(gone)
+	g.publishCatalogue(gone)
 }
 
-// had reports whether some backend has a model, served or not.
-func (g *registry) had(id uint32) bool {
+// isKnown reports whether some backend has a model, served or not.
+func (g *registry) isKnown(id uint32) bool {
 	return slices.ContainsFunc(g.backends, func(b *Backend) bool { return slices.Contains(b.ids, id) || slices.Contains(b.failed, id) })
 }
 
-// withdraw removes a model from its partition. No requests of it are left: the queued ones ended when it lost its
+// withdrawModel removes a model from its partition. No requests of it are left: the queued ones ended when it lost its
 // last home, and its batches when their backends left.
-func (g *registry) withdraw(id uint32) {
+func (g *registry) withdrawModel(id uint32) {
 	p := g.e.partition(sched.ModelID(id))
-	t := g.e.begin(&g.spare)
+	t := g.e.beginTurn(&g.spare)
 	p.enter(t)
 	p.s.RemoveModel(t.now, sched.ModelID(id))
-	p.collect(g.e, t)
+	p.collectOutputs(g.e, t)
 	p.mu.Unlock()
-	g.e.finish(t)
+	g.e.finishTurn(t)
 }
 
-// publish updates the catalogue and tells the frontends of the changes.
-func (g *registry) publish(changed []model.Info) {
+// publishCatalogue updates the catalogue and tells the frontends of the changes.
+func (g *registry) publishCatalogue(changed []model.Info) {
 	if len(changed) == 0 {
 		return
 	}

@@ -17,8 +17,8 @@ type home struct {
 	prof  *profile.Profile // made of table
 }
 
-// settle gives every model its homes, updates the partitions and tells the frontends.
-func (g *registry) settle() {
+// settleHomes gives every model its homes, updates the partitions and tells the frontends.
+func (g *registry) settleHomes() {
 	var changed []model.Info
 	for _, m := range g.models {
 		if m.info.Name == "" || m.class != nil {
@@ -35,9 +35,9 @@ func (g *registry) settle() {
 		}
 
 		// Only changed services are updated, since an update takes the partition's lock.
-		if m.slo != slo || !slices.EqualFunc(m.homes, homes, home.same) {
+		if m.slo != slo || !slices.EqualFunc(m.homes, homes, home.isSame) {
 			m.homes, m.slo = homes, slo
-			g.apply(m)
+			g.applyService(m)
 		}
 
 		m.info.Ready, m.info.SLO, m.info.BatchMax = m.served(), m.slo, m.batchMax()
@@ -53,12 +53,12 @@ func (g *registry) settle() {
 	}
 
 	// The order matters: families depend on their members, and bidders on both.
-	g.publish(g.settleFamilies(changed))
+	g.publishCatalogue(g.settleFamilies(changed))
 	g.listBidders()
 }
 
-// same reports whether two homes are the same sub-cluster with the same profile.
-func (h home) same(x home) bool { return h.sub == x.sub && slices.Equal(h.table, x.table) }
+// isSame reports whether two homes are the same sub-cluster with the same profile.
+func (h home) isSame(x home) bool { return h.sub == x.sub && slices.Equal(h.table, x.table) }
 
 // batchMax is the largest batch that any home allows; without homes it keeps its value.
 func (m *entry) batchMax() (most uint32) {
@@ -107,7 +107,7 @@ func (g *registry) mostGPUs(homes []home) []home {
 func (g *registry) sloOf(m *entry, homes []home) int64 {
 	// All GPUs of a sub-cluster have the model loaded, so any will do.
 	u := g.clusters[homes[0].sub].gpus[0]
-	n, _ := u.runs(sched.ModelID(m.info.ID))
+	n, _ := u.numberOnBackend(sched.ModelID(m.info.ID))
 	slo := g.slo(&u.b.hello.Models[n].Info, homes[0].table)
 
 	return int64(plan.ServableSLO(time.Duration(slo), homes[0].table[0]))

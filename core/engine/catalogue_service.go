@@ -9,9 +9,9 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// apply puts a model's homes, profiles and SLO in force in its partition.
-func (g *registry) apply(m *entry) {
-	s, err := g.service(m)
+// applyService puts a model's homes, profiles and SLO in force in its partition.
+func (g *registry) applyService(m *entry) {
+	s, err := g.describeService(m)
 	if err == nil {
 		err = g.setService(m, s, nil)
 	}
@@ -30,11 +30,11 @@ func (g *registry) setService(m *entry, s sched.Service, members []*entry) error
 	// Only services with a choice take part in pricing.
 	m.chooses = m.served() && waysOf(&s) > 1
 	part := g.e.partition(sched.ModelID(m.info.ID))
-	t := g.e.begin(&g.spare)
+	t := g.e.beginTurn(&g.spare)
 	part.enter(t)
 	err := part.setService(g.e, t, m.info.ID, s, variants)
 	part.mu.Unlock()
-	g.e.finish(t)
+	g.e.finishTurn(t)
 	if len(s.Homes) > 1 {
 		g.tellOutlooks(s.Homes)
 	}
@@ -58,9 +58,9 @@ func waysOf(s *sched.Service) (n int) {
 // hidden reports whether frontends see an entry only as a floor of another entry.
 func (m *entry) hidden() bool { return m.class != nil && m.class.of.classes[0] != m.info.ID }
 
-// service describes a model to its partition. An unserved model is in sub-cluster 0, which never has GPUs, with its
+// describeService describes a model to its partition. An unserved model is in sub-cluster 0, which never has GPUs, with its
 // latest profile.
-func (g *registry) service(m *entry) (s sched.Service, err error) {
+func (g *registry) describeService(m *entry) (s sched.Service, err error) {
 	s = sched.Service{SLO: sched.Duration(m.slo), QueueMax: g.queueMax(m)}
 	v := sched.Variant{}
 	for i := range m.homes {

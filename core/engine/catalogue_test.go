@@ -200,7 +200,7 @@ func TestForgettingUnderLoad(t *testing.T) {
 	if n := len(e.Models()); n > 8 {
 		t.Errorf("%d models are known, want the steady one and the latest", n)
 	}
-	_ = e.manage(func() {
+	_ = e.runInRegistry(func() {
 		if n := len(e.reg.models); n > 16 {
 			t.Errorf("%d ids for 401 models", n)
 		}

@@ -62,9 +62,9 @@ func (g *registry) placeGPUs(b *Backend) {
 	g.countGPUs(joined) // before frontends hear of models, as they send requests at once
 
 	// Now that services know the new sub-clusters, the old ones can lose their GPUs.
-	g.settle()
+	g.settleHomes()
 	for _, u := range left {
-		g.retire(u)
+		g.retireGPU(u)
 	}
 	g.addGPUs(joined)
 	g.countGPUs(left)
@@ -275,18 +275,18 @@ func (g *registry) countGPUs(gpus []*gpu) {
 		told = append(told, u.sub)
 		g.e.ranker(u.sub).groups.Store(g.clusters[u.sub].groups())
 		for _, p := range g.e.parts {
-			t := g.e.begin(&g.spare)
+			t := g.e.beginTurn(&g.spare)
 			p.enter(t)
 			p.s.SetGPUs(t.now, u.sub, len(g.clusters[u.sub].gpus))
-			p.collect(g.e, t)
+			p.collectOutputs(g.e, t)
 			p.mu.Unlock()
-			g.e.finish(t)
+			g.e.finishTurn(t)
 		}
 	}
 }
 
-// retire removes a GPU from its ranker.
-func (g *registry) retire(u *gpu) {
+// retireGPU removes a GPU from its ranker.
+func (g *registry) retireGPU(u *gpu) {
 	r := g.e.ranker(u.sub)
 	r.mu.Lock()
 	r.s.RemoveGPU(g.e.clock.Now(), u.id)

@@ -31,18 +31,18 @@ func (f *Frontend) Command(m []wire.ModelCommand) bool {
 	if f.closed.Load() {
 		return false
 	}
-	return f.e.manage(func() {
+	return f.e.runInRegistry(func() {
 		for i := range m {
-			f.e.reg.command(f, m[i])
+			f.e.reg.commandBackends(f, m[i])
 		}
 	}) == nil
 }
 
 // Answer takes a backend's answers to commands. Answers that nobody waits for are ignored.
 func (b *Backend) Answer(m []wire.ModelAnswer) bool {
-	return b.e.manage(func() {
+	return b.e.runInRegistry(func() {
 		for i := range m {
-			b.e.reg.answered(b, m[i])
+			b.e.reg.noteCommandAnswer(b, m[i])
 		}
 	}) == nil
 }
@@ -51,7 +51,7 @@ func (b *Backend) Answer(m []wire.ModelAnswer) bool {
 // false if the session is closed or the list is invalid.
 func (b *Backend) Unserved(u wire.Unserved) bool {
 	ok := false
-	err := b.e.manage(func() { ok = b.e.reg.unserved(b, u.Models) })
+	err := b.e.runInRegistry(func() { ok = b.e.reg.noteUnserved(b, u.Models) })
 	return ok && err == nil
 }
 
@@ -63,8 +63,8 @@ func versionOf(op wire.CommandOp) uint16 {
 	return commandVersion
 }
 
-// command sends a command to every backend.
-func (g *registry) command(f *Frontend, c wire.ModelCommand) {
+// commandBackends sends a command to every backend.
+func (g *registry) commandBackends(f *Frontend, c wire.ModelCommand) {
 	asked := &command{frontend: f.number, number: c.Number}
 	if len(g.commands) >= commandsMax {
 		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused, Text: fmt.Sprintf("%d commands are under way already", commandsMax)})
@@ -97,8 +97,8 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 	g.settleCommand(c.Number, asked)
 }
 
-// answered records one backend's answer.
-func (g *registry) answered(b *Backend, a wire.ModelAnswer) {
+// noteCommandAnswer records one backend's answer.
+func (g *registry) noteCommandAnswer(b *Backend, a wire.ModelAnswer) {
 	asked := g.commands[a.Number]
 	if asked == nil || !slices.Contains(asked.waiting, b) {
 		return
@@ -111,7 +111,7 @@ func (g *registry) answered(b *Backend, a wire.ModelAnswer) {
 // abandonCommands ends the commands that wait for a departed backend.
 func (g *registry) abandonCommands(b *Backend) {
 	for number := range g.commands {
-		g.answered(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: "backend " + b.name + " was lost"})
+		g.noteCommandAnswer(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: "backend " + b.name + " was lost"})
 	}
 }
 
@@ -142,15 +142,15 @@ func (g *registry) endCommand(asked *command) {
 	}
 }
 
-// unserved applies a backend's list of models that it does not serve.
-func (g *registry) unserved(b *Backend, models []model.Info) bool {
+// noteUnserved applies a backend's list of models that it does not serve.
+func (g *registry) noteUnserved(b *Backend, models []model.Info) bool {
 	if b.dead.Load() || slices.ContainsFunc(models, func(m model.Info) bool { return m.Name == "" || m.Reason == "" }) {
 		return false
 	}
 
 	before := b.failed
 	b.hello.Failed, b.failed = models, nil
-	if g.fresh(&wire.BackendHello{Failed: models}) > g.roomForModels() {
+	if g.countNewModels(&wire.BackendHello{Failed: models}) > g.roomForModels() {
 		g.e.log.Error("models that are not served are not listed: too many", "backend", b.name, "models", len(models))
 		b.hello.Failed = nil
 	}
@@ -158,11 +158,11 @@ func (g *registry) unserved(b *Backend, models []model.Info) bool {
 
 	// Models that no backend mentions any more are forgotten at once: none has ever been served under this name.
 	for _, id := range before {
-		if m := g.models[id]; !m.served() && !g.had(id) {
+		if m := g.models[id]; !m.served() && !g.isKnown(id) {
 			m.since = g.e.clock.Now().Add(-keptMax)
 		}
 	}
-	g.forget()
-	g.settle()
+	g.forgetModels()
+	g.settleHomes()
 	return true
 }

@@ -79,7 +79,7 @@ func (o *overrun) add(now sched.Time, ns int64) {
 	if o.n%limits.OverrunTurn == 0 && now.Sub(o.taken) >= sched.Duration(limits.OverrunEvery) {
 		o.taken = now
 		_, p99 := o.percentiles(limits.OverrunLatest, limits.OverrunPermille)
-		o.expect(p99, o.floor)
+		o.setPercentile(p99, o.floor)
 	}
 }
 
@@ -89,8 +89,8 @@ func (o *overrun) addBatch(now, ended, ends, freed sched.Time, exec sched.Durati
 	o.add(now, limits.Lateness(int64(ended.Sub(ends)), int64(freed.Add(exec).Sub(ends)), o.most))
 }
 
-// expect sets the percentile and the floor.
-func (o *overrun) expect(p99, floor int64) {
+// setPercentile sets the percentile and the floor.
+func (o *overrun) setPercentile(p99, floor int64) {
 	o.p99, o.floor = p99, floor
 	o.most = limits.Overrun(p99, floor)
 }
@@ -130,7 +130,7 @@ func (p *partition) overrunIn(sub uint32) *overrun {
 	}
 	if p.overruns[sub] == nil {
 		p.overruns[sub] = &overrun{}
-		p.overruns[sub].expect(0, p.overruns[0].floor)
+		p.overruns[sub].setPercentile(0, p.overruns[0].floor)
 	}
 	return p.overruns[sub]
 }

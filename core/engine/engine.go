@@ -82,7 +82,7 @@ func New(o Options) (*Engine, error) {
 			var seed [32]byte
 			_, _ = crand.Read(seed[:]) // never fails
 			p.gens = rand.NewChaCha8(seed)
-			p.overruns[0].expect(0, int64(limits.OverrunLeast))
+			p.overruns[0].setPercentile(0, int64(limits.OverrunLeast))
 		}
 		p.wake.Store(int64(sched.Never))
 		p.loop.parts = append(p.loop.parts, p)
@@ -112,7 +112,7 @@ func (e *Engine) Close() error {
 
 	// A sleeping loop does not notice closed by itself.
 	for _, l := range e.loops {
-		l.rouse()
+		l.wakeNow()
 	}
 	e.running.Wait()
 
@@ -161,8 +161,8 @@ func (e *Engine) gpu(id sched.GPUID) *gpu {
 	return e.gpus[id].Load()
 }
 
-// manage runs f on the registry's goroutine and waits for it. No lock may be held.
-func (e *Engine) manage(f func()) error {
+// runInRegistry runs f on the registry's goroutine and waits for it. No lock may be held.
+func (e *Engine) runInRegistry(f func()) error {
 	// In virtual time the caller's goroutine is the registry's.
 	if e.o.Manual {
 		f()
@@ -191,23 +191,23 @@ func (e *Engine) keepHouse() {
 		case f := <-e.commands:
 			f()
 		case <-t.C:
-			e.keep(e.clock.Now())
+			e.keepUp(e.clock.Now())
 		}
 	}
 }
 
-// keep does the periodic work: watchdogs, network delays, prices, plans and sizes.
-func (e *Engine) keep(now sched.Time) {
+// keepUp does the periodic work: watchdogs, network delays, prices, plans and sizes.
+func (e *Engine) keepUp(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
 		p.mu.Lock()
-		p.watch(t)
+		p.findSilent(t)
 		p.mu.Unlock()
-		e.finish(t)
+		e.finishTurn(t)
 	}
-	e.reg.measure(now)
+	e.reg.applyDelays(now)
 	e.reg.shareCrowds()
-	e.reg.pricing.renew(now)
+	e.reg.pricing.renewPrices(now)
 	e.reg.renewAwaited()
 	e.reg.resumePlan(now)
 	e.reg.advanceRollout(now)
@@ -223,7 +223,7 @@ func (e *Engine) Poll(now sched.Time) (worked bool) {
 	}
 	if due := sched.Time(e.house.Load()); now >= due {
 		e.house.Store(int64(now.Add(sched.Duration(houseEvery))))
-		e.keep(now)
+		e.keepUp(now)
 	}
 	return worked
 }

@@ -56,7 +56,7 @@ func (g *registry) planEpoch(now sched.Time) {
 	}
 	g.e.running.Go(func() {
 		p, w, err := search()
-		_ = g.e.manage(func() { g.endEpoch(v, p, w, err) }) // fails only when the engine is closed
+		_ = g.e.runInRegistry(func() { g.endEpoch(v, p, w, err) }) // fails only when the engine is closed
 	})
 }
 

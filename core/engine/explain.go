@@ -89,7 +89,7 @@ type NextCost struct {
 
 // Explain reports the current prices, and for every family what determines how it is answered.
 func (e *Engine) Explain() (x Explanation, err error) {
-	err = e.manage(func() { x = e.reg.explain() })
+	err = e.runInRegistry(func() { x = e.reg.explain() })
 	return x, err
 }
 

@@ -46,7 +46,7 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 
 	for _, name := range names {
 		f, all := g.families[name], members[name]
-		all, err := g.variants(name, all)
+		all, err := g.answeringVariants(name, all)
 		if f == nil {
 			f = &family{name: name}
 			g.families[name] = f
@@ -70,9 +70,9 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 	return changed
 }
 
-// variants returns the models that may answer for a family, the most accurate first, or the reason why it cannot be
+// answeringVariants returns the models that may answer for a family, the most accurate first, or the reason why it cannot be
 // served.
-func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
+func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error) {
 	if slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Name == name }) {
 		return nil, fmt.Errorf("family %q: a model has that name; give one of them another", name)
 	}

@@ -54,7 +54,7 @@ func (g *registry) classesFor(f *family, floors []float64) (ids []uint32) {
 
 // addClass makes a class of a family.
 func (g *registry) addClass(f *family, floor float64) uint32 {
-	id := g.vacancy()
+	id := g.unusedID()
 	g.models[id] = &entry{info: model.Info{ID: id, Name: f.name, Family: f.name}, since: g.e.clock.Now(), class: &class{of: f, floor: floor}}
 	f.classes = append(f.classes, id)
 	return id
@@ -117,7 +117,7 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 		x := sched.Variant{Accuracy: v.info.Accuracy, Profiles: make([]*profile.Profile, len(homes))}
 		for k := range homes {
 			// During an update one sub-cluster may have two versions loaded: only the newer one answers.
-			if h := v.homeIn(homes[k].sub); h != nil && !g.outdated(members, i, homes[k].sub) {
+			if h := v.homeIn(homes[k].sub); h != nil && !g.hasNewerVersion(members, i, homes[k].sub) {
 				x.Profiles[k] = h.prof
 				if plan.KeepsFloor(v.info.Accuracy, floor) {
 					s.SLO = sched.Duration(plan.ServableSLO(time.Duration(s.SLO), h.prof.Exec(1)))
@@ -148,8 +148,8 @@ func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 	return g.mostGPUs(homes)
 }
 
-// outdated reports whether a sub-cluster has a newer version of member i.
-func (g *registry) outdated(members []*entry, i int, sub uint32) bool {
+// hasNewerVersion reports whether a sub-cluster has a newer version of member i.
+func (g *registry) hasNewerVersion(members []*entry, i int, sub uint32) bool {
 	old := &members[i].info
 	return slices.ContainsFunc(members, func(m *entry) bool { return plan.Outdates(&m.info, old) && m.homeIn(sub) != nil })
 }

@@ -45,8 +45,8 @@ func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
 	return f, place
 }
 
-// send starts a batch's flight, unless its GPU has left meanwhile.
-func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
+// startFlight starts a batch's flight, unless its GPU has left meanwhile.
+func (p *partition) startFlight(e *Engine, t *turn, b *sched.Batch) bool {
 	// Since the grant, the GPU may have left, or its id may belong to another GPU.
 	g := e.gpu(b.GPU)
 	var model, answer uint32
@@ -58,7 +58,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 		return false
 	}
 
-	place := p.place()
+	place := p.unusedPlace()
 	f := &p.batches[place]
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
 	f.ends, f.exec = b.Finish, b.Finish.Sub(b.ExecAt)
@@ -88,8 +88,8 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	return true
 }
 
-// place returns an unused place in batches.
-func (p *partition) place() uint32 {
+// unusedPlace returns an unused place in batches.
+func (p *partition) unusedPlace() uint32 {
 	// The list grows to the most batches that were ever in flight together and does not shrink.
 	if len(p.idle) == 0 {
 		p.batches = append(p.batches, flight{})
@@ -110,8 +110,8 @@ func (p *partition) nextGen() uint32 {
 	return 1 + uint32(p.gens.Uint64()%(1<<24-1)) // modulo 2²⁴ never the previous one
 }
 
-// land frees the place of a flight.
-func (p *partition) land(place uint32) {
+// freeFlight frees the place of a flight.
+func (p *partition) freeFlight(place uint32) {
 	f := &p.batches[place]
 	p.s.Release(f.piece)
 	f.gpu, f.requests, f.piece = nil, nil, nil
@@ -131,13 +131,13 @@ func (p *partition) loseBackend(e *Engine, t *turn, b *Backend) {
 		// The port may still read the requests, so reclaim frees the memory later.
 		p.lost = append(p.lost, f.piece)
 		f.piece = nil
-		p.land(uint32(k))
+		p.freeFlight(uint32(k))
 	}
 }
 
-// reclaim frees the memory of lost batches once every turn that took orders has delivered them, so that no port reads
+// reclaimLost frees the memory of lost batches once every turn that took orders has delivered them, so that no port reads
 // it any more.
-func (p *partition) reclaim() {
+func (p *partition) reclaimLost() {
 	if len(p.lost) > 0 && p.told.Load() == p.begun {
 		for _, piece := range p.lost {
 			p.s.Release(piece)
@@ -146,9 +146,9 @@ func (p *partition) reclaim() {
 	}
 }
 
-// watch finds batches whose backend has been silent too long. Time in which this process was stopped does not count.
-func (p *partition) watch(t *turn) {
-	p.reclaim()
+// findSilent finds batches whose backend has been silent too long. Time in which this process was stopped does not count.
+func (p *partition) findSilent(t *turn) {
+	p.reclaimLost()
 	absent := limits.Absence(sched.Duration(houseEvery), t.now.Sub(p.watched))
 	p.watched = t.now
 	for k := range p.batches {

@@ -20,7 +20,7 @@ func (g *registry) addGPUs(gpus []*gpu) {
 		// Read before the ranker is locked: no goroutine holds two locks (I1).
 		until := g.e.runsUntil(g.e.clock.Now(), u)
 		r := g.e.ranker(u.sub)
-		t := g.e.begin(&g.spare)
+		t := g.e.beginTurn(&g.spare)
 		r.enter(t)
 
 		if err := r.s.AddGPU(t.now, u.id, u.epoch); err != nil {
@@ -35,7 +35,7 @@ func (g *registry) addGPUs(gpus []*gpu) {
 		}
 		r.advance(g.e, t)
 		r.mu.Unlock()
-		g.e.finish(t)
+		g.e.finishTurn(t)
 	}
 }
 

@@ -10,8 +10,8 @@ type health struct {
 	gone bool // its backend has left
 }
 
-// judge updates a GPU's health by a batch that it completed, and holds the GPU back if it is sick. mu is held.
-func (r *ranker) judge(t *turn, c *completion) {
+// judgeHealth updates a GPU's health by a batch that it completed, and holds the GPU back if it is sick. mu is held.
+func (r *ranker) judgeHealth(t *turn, c *completion) {
 	h := &c.g.health
 	if h.gone {
 		return
@@ -21,7 +21,7 @@ func (r *ranker) judge(t *turn, c *completion) {
 	// ones; they do count as slow if the GPU is slow by its own profile. And a trial batch that did not run does not
 	// prove that the GPU is sound.
 	if !c.unrun || c.slow {
-		r.note(h, c)
+		r.noteBatch(h, c)
 	} else if !h.OnTrial() {
 		return
 	}
@@ -33,12 +33,12 @@ func (r *ranker) judge(t *turn, c *completion) {
 		c.g.sick.Store(false)
 		t.recovered = append(t.recovered, c.g)
 	case sched.Sickened:
-		r.hold(t, c.g)
+		r.holdGPU(t, c.g)
 	}
 }
 
-// note adds a batch to a GPU's health. It counts the GPU with it before comparing with the others. mu is held.
-func (r *ranker) note(h *health, c *completion) {
+// noteBatch adds a batch to a GPU's health. It counts the GPU with it before comparing with the others. mu is held.
+func (r *ranker) noteBatch(h *health, c *completion) {
 	before := h.Health
 	h.Note(c.failed, c.slow)
 	r.countChange(&before, &h.Health)
@@ -47,23 +47,23 @@ func (r *ranker) note(h *health, c *completion) {
 // countChange updates the counts of working and sound GPUs.
 func (r *ranker) countChange(before, after *sched.Health) {
 	if before.Works() != after.Works() {
-		r.working.Add(int32(change(after.Works())))
+		r.working.Add(int32(changeOf(after.Works())))
 	}
 	if before.Sound() != after.Sound() {
-		r.sound += change(after.Sound())
+		r.sound += changeOf(after.Sound())
 	}
 }
 
-// change is the change of a count when a GPU enters or leaves it.
-func change(counted bool) int {
+// changeOf is the change of a count when a GPU enters or leaves it.
+func changeOf(counted bool) int {
 	if counted {
 		return 1
 	}
 	return -1
 }
 
-// hold keeps a GPU from getting batches for a while.
-func (r *ranker) hold(t *turn, g *gpu) {
+// holdGPU keeps a GPU from getting batches for a while.
+func (r *ranker) holdGPU(t *turn, g *gpu) {
 	if !g.health.OnTrial() {
 		r.tried++
 		g.sick.Store(true)

@@ -46,12 +46,12 @@ func TestBatchForAnEarlierGPU(t *testing.T) {
 	}
 	p := s.e.parts[0]
 	b := sched.Batch{ID: 1, GPU: 0, Epoch: before.epoch, Requests: make([]sched.Request, 1)}
-	turn := s.e.begin(&s.e.reg.spare)
-	if p.send(s.e, turn, &b) {
+	turn := s.e.beginTurn(&s.e.reg.spare)
+	if p.startFlight(s.e, turn, &b) {
 		t.Error("sent to the GPU that came later")
 	}
 	b.Epoch = after.epoch
-	if !p.send(s.e, turn, &b) {
+	if !p.startFlight(s.e, turn, &b) {
 		t.Error("not sent to the GPU that it is for")
 	}
 }

@@ -62,7 +62,7 @@ func (p *partition) learnOverrun(model uint32, late int64) {
 			continue
 		}
 		if o := p.overrunIn(sub); o.n == 0 {
-			o.expect(max(0, late), o.floor)
+			o.setPercentile(max(0, late), o.floor)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (b *Backend) OfferSpare(m []wire.SpareOffer) bool {
 		return false
 	}
 
-	return b.e.manage(func() {
+	return b.e.runInRegistry(func() {
 		for i := range m {
 			b.e.reg.offerSpare(b, &m[i])
 		}
@@ -68,10 +68,10 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 			continue
 		}
 
-		t := e.begin(&b.spare)
+		t := e.beginTurn(&b.spare)
 		r := e.ranker(u.sub)
 		r.enter(t)
-		end := t.now.Add(sane(m[i].FreeIn))
+		end := t.now.Add(boundReported(m[i].FreeIn))
 		if r.s.EndSpare(t.now, u.id, u.epoch, end) != nil {
 			e.straySteps.Add(1) // the ranker stopped waiting for it
 		}
@@ -81,7 +81,7 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 		r.steps.add(Ran{GPU: uint32(u.id), Start: sched.Time(u.stepStarts.Load()), End: end})
 		r.advance(e, t)
 		r.mu.Unlock()
-		e.finish(t)
+		e.finishTurn(t)
 	}
 
 	return true

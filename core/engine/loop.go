@@ -47,9 +47,9 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 			t := l.e.beginAt(&l.spare, now)
 			p.enter(t)
 			p.s.Advance(t.now)
-			p.collect(l.e, t)
+			p.collectOutputs(l.e, t)
 			p.mu.Unlock()
-			l.e.finish(t)
+			l.e.finishTurn(t)
 		}
 	}
 
@@ -60,7 +60,7 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 			r.enter(t)
 			r.advance(l.e, t)
 			r.mu.Unlock()
-			l.e.finish(t)
+			l.e.finishTurn(t)
 		}
 	}
 	return worked
@@ -88,12 +88,12 @@ func (l *Loop) runLoop() {
 		if l.Poll(l.e.clock.Now()) {
 			continue
 		}
-		l.wait()
+		l.waitUntilDue()
 	}
 }
 
-// wait returns when something is due or a wake-up was brought forward.
-func (l *Loop) wait() {
+// waitUntilDue returns when something is due or a wake-up was brought forward.
+func (l *Loop) waitUntilDue() {
 	// The spin covers the lateness of sleeps. It occupies a core, so it is limited to a small share of the wait.
 	next := l.NextWake()
 	now := l.e.clock.Now()
@@ -103,7 +103,7 @@ func (l *Loop) wait() {
 	}
 	if until := next.Add(-spin); until > now {
 		l.asleep.Store(int64(next))
-		// A wake-up that was brought forward before asleep was set did not kick the loop: check again.
+		// A wake-up that was brought forward before asleep was set did not wake the loop: check again.
 		if l.NextWake() >= next && !l.e.closed.Load() {
 			d := sleepMax
 			if next != sched.Never {
@@ -111,7 +111,7 @@ func (l *Loop) wait() {
 			}
 			l.naps.Add(1)
 			if l.sleeper.sleep(d) {
-				l.learn(l.e.clock.Now().Sub(now) - sched.Duration(d))
+				l.learnLateness(l.e.clock.Now().Sub(now) - sched.Duration(d))
 			}
 		}
 		l.asleep.Store(0)
@@ -126,9 +126,9 @@ func (l *Loop) wait() {
 	}
 }
 
-// learn follows the lateness of sleeps. It rises by an eighth when a sleep ends later, and falls at a rate that
+// learnLateness follows the lateness of sleeps. It rises by an eighth when a sleep ends later, and falls at a rate that
 // leaves four in a thousand later than expected.
-func (l *Loop) learn(late sched.Duration) {
+func (l *Loop) learnLateness(late sched.Duration) {
 	if late > l.late {
 		l.late = min(sched.Duration(lateMost), l.late+l.late/8+1000)
 	} else {
@@ -136,18 +136,18 @@ func (l *Loop) learn(late sched.Duration) {
 	}
 }
 
-// sleepMax bounds a sleep, so that a lost kick costs at most this.
+// sleepMax bounds a sleep, so that a lost wake-up costs at most this.
 const sleepMax = 50 * time.Millisecond
 
-// kick wakes the loop if it would look later than at.
-func (l *Loop) kick(at sched.Time) {
+// wakeBy wakes the loop if it would look later than at.
+func (l *Loop) wakeBy(at sched.Time) {
 	if a := l.asleep.Load(); a != 0 && int64(at) < a && l.asleep.CompareAndSwap(a, 0) {
 		l.sleeper.wake()
 	}
 }
 
-// rouse wakes the loop in any case.
-func (l *Loop) rouse() {
+// wakeNow wakes the loop in any case.
+func (l *Loop) wakeNow() {
 	if !l.e.o.Manual {
 		l.sleeper.wake()
 	}

@@ -29,7 +29,7 @@ func TestLoopLearnsHowLateSleepsEnd(t *testing.T) {
 			if rng.Float64() < c.share {
 				late = c.rare
 			}
-			if l.learn(late); i >= 15_000 {
+			if l.learnLateness(late); i >= 15_000 {
 				sum += l.late
 			}
 		}

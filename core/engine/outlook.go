@@ -125,7 +125,7 @@ func (e *Engine) visitWaiting(t *turn) {
 	for _, p := range e.parts {
 		if p.waits.Load() {
 			p.enter(t)
-			p.collect(e, t)
+			p.collectOutputs(e, t)
 			p.mu.Unlock()
 		}
 	}
@@ -135,10 +135,10 @@ func (e *Engine) visitWaiting(t *turn) {
 func (g *registry) tellOutlooks(homes []uint32) {
 	for _, sub := range homes {
 		r := g.e.ranker(sub)
-		t := g.e.begin(&g.spare)
+		t := g.e.beginTurn(&g.spare)
 		r.enter(t)
 		r.advance(g.e, t)
 		r.mu.Unlock()
-		g.e.finish(t)
+		g.e.finishTurn(t)
 	}
 }

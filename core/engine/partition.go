@@ -44,8 +44,8 @@ type partition struct {
 	overruns   []*overrun        // by sub-cluster; nil: use the first, which has no samples
 }
 
-// accept queues one request, or returns the reason for refusing it.
-func (p *partition) accept(now sched.Time, s *idWindow, m *wire.Submit) model.Reason {
+// acceptRequest queues one request, or returns the reason for refusing it.
+func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) model.Reason {
 	// An id that is queued already is the same request sent twice: the first one's answer stands.
 	entry, tag := s.findEntry(m.ID)
 	if *entry == tag && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
@@ -92,8 +92,8 @@ func (p *partition) countOutcome(model uint32, why model.Reason) {
 	}
 }
 
-// end ends a queued request with an outcome.
-func (p *partition) end(t *turn, r *sched.Request, why model.Reason) {
+// endQueued ends a queued request with an outcome.
+func (p *partition) endQueued(t *turn, r *sched.Request, why model.Reason) {
 	p.live--
 	p.refuseRequest(t, r, sched.ReasonTold(r.Flags, why))
 }
@@ -107,8 +107,8 @@ func (p *partition) refuseRequest(t *turn, r *sched.Request, why model.Reason) {
 	t.outcomes = append(t.outcomes, outcome{r.Origin, wire.Outcome{ID: uint64(r.ID), Reason: why}})
 }
 
-// collect moves the outputs of the decisions into the turn, and sets the next wake-up. mu is held.
-func (p *partition) collect(e *Engine, t *turn) {
+// collectOutputs moves the outputs of the decisions into the turn, and sets the next wake-up. mu is held.
+func (p *partition) collectOutputs(e *Engine, t *turn) {
 	if p.s.Spread() {
 		p.chooseHomes(e, t)
 	}
@@ -116,14 +116,14 @@ func (p *partition) collect(e *Engine, t *turn) {
 
 	for i := range o.Batches {
 		b := &o.Batches[i]
-		if p.send(e, t, b) {
+		if p.startFlight(e, t, b) {
 			continue
 		}
 
 		// The GPU has left or changed since the grant: its requests count as lost with it.
 		for k := range b.Requests {
 			b.Requests[k].Flags |= sched.WasLost
-			p.requeue(e, t, &b.Requests[k])
+			p.requeueOrEnd(e, t, &b.Requests[k])
 		}
 	}
 
@@ -132,7 +132,7 @@ func (p *partition) collect(e *Engine, t *turn) {
 		if d.Reason == model.DeadlineCannotBeMet && d.Flags&sched.WasLost == 0 {
 			p.models[d.Model].countDrop(ruleOf(d))
 		}
-		p.end(t, &d.Request, d.Reason)
+		p.endQueued(t, &d.Request, d.Reason)
 	}
 
 	// The scheduler reuses the outputs' memory, so the turn takes copies.
@@ -142,17 +142,17 @@ func (p *partition) collect(e *Engine, t *turn) {
 		t.forecasts = append(t.forecasts, o.Forecasts...)
 	}
 	o.Reset()
-	p.rearm(t.now)
+	p.publishWakeUp(t.now)
 }
 
-// rearm publishes the partition's next wake-up and makes sure that its loop is awake by then.
-func (p *partition) rearm(now sched.Time) {
+// publishWakeUp publishes the partition's next wake-up and makes sure that its loop is awake by then.
+func (p *partition) publishWakeUp(now sched.Time) {
 	at := p.s.NextWake()
 
 	// An unchanged wake-up is not stored: a store would cost other cores a cache miss.
 	if sched.Time(p.wake.Load()) != at {
 		p.wake.Store(int64(at))
-		p.loop.kick(at)
+		p.loop.wakeBy(at)
 	}
 }
 
@@ -177,6 +177,6 @@ func (p *partition) setService(e *Engine, t *turn, id uint32, s sched.Service, v
 	if errors.Is(err, sched.ErrUnknown) {
 		err = p.s.AddService(t.now, sched.ModelID(id), s)
 	}
-	p.collect(e, t)
+	p.collectOutputs(e, t)
 	return err
 }

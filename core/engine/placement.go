@@ -17,7 +17,7 @@ import (
 // state.
 func (e *Engine) Place(backend string, m []wire.Placement) error {
 	var b *Backend
-	if err := e.manage(func() { b = e.reg.backend(backend) }); err != nil {
+	if err := e.runInRegistry(func() { b = e.reg.backend(backend) }); err != nil {
 		return err
 	}
 	if b == nil {
@@ -31,9 +31,9 @@ func (e *Engine) Place(backend string, m []wire.Placement) error {
 // is invalid.
 func (b *Backend) Offer(m []wire.Loadable) bool {
 	ok := true
-	err := b.e.manage(func() {
+	err := b.e.runInRegistry(func() {
 		for i := range m {
-			ok = ok && b.e.reg.offered(b, &m[i])
+			ok = ok && b.e.reg.noteOffered(b, &m[i])
 		}
 	})
 	return ok && err == nil
@@ -42,9 +42,9 @@ func (b *Backend) Offer(m []wire.Loadable) bool {
 // Report takes the state of models on the backend's GPUs, under the same rules.
 func (b *Backend) Report(m []wire.PlacementReport) bool {
 	ok := true
-	err := b.e.manage(func() {
+	err := b.e.runInRegistry(func() {
 		for i := range m {
-			ok = ok && b.e.reg.placed(b, &m[i])
+			ok = ok && b.e.reg.notePlaced(b, &m[i])
 		}
 	})
 	return ok && err == nil
@@ -58,8 +58,8 @@ func (g *registry) backend(name string) *Backend {
 	return nil
 }
 
-// offered records a model that a backend can load.
-func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
+// noteOffered records a model that a backend can load.
+func (g *registry) noteOffered(b *Backend, l *wire.Loadable) bool {
 	n := int(l.Number)
 	switch {
 	case b.dead.Load():
@@ -87,7 +87,7 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 		e := g.models[id]
 		if e.info.QueueMax != m.Info.QueueMax {
 			e.homes = slices.Clone(e.homes)
-			e.homes[0].table = nil // makes settle put the limit in force
+			e.homes[0].table = nil // makes settleHomes put the limit in force
 		}
 		e.describeModel(&m.Info)
 		e.news = true
@@ -101,8 +101,8 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 	return true
 }
 
-// placed records the state of a model on a GPU.
-func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
+// notePlaced records the state of a model on a GPU.
+func (g *registry) notePlaced(b *Backend, r *wire.PlacementReport) bool {
 	if b.dead.Load() || int(r.Model) >= len(b.hello.Models) || int(r.GPU) >= len(b.hello.GPUs) {
 		return false
 	}

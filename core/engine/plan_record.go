@@ -35,7 +35,7 @@ func (e *Engine) PlanRecord() *PlanRecord { return e.planRecord.Load() }
 // HearPlan records a plan of another scheduler, the leader, or of this scheduler's previous run. A plan older than
 // the known one is ignored. So is any plan if this scheduler leads and has one of its own.
 func (e *Engine) HearPlan(r *PlanRecord) error {
-	return e.manage(func() {
+	return e.runInRegistry(func() {
 		if g := &e.reg; r.Number >= g.knownPlan() && (g.standsBy || g.knownPlan() == 0) {
 			g.heard = heardPlan{record: r}
 			e.planRecord.Store(r)
@@ -46,7 +46,7 @@ func (e *Engine) HearPlan(r *PlanRecord) error {
 // SetLeading tells the engine whether this scheduler leads. A leader continues the latest plan that it heard of once
 // the plan's GPUs have registered; a scheduler that stops leading drops its own. An engine starts as the leader.
 func (e *Engine) SetLeading(leads bool) error {
-	return e.manage(func() {
+	return e.runInRegistry(func() {
 		g := &e.reg
 		switch {
 		case leads == !g.standsBy:
@@ -100,11 +100,11 @@ func (v *placementView) hasAll(r *PlanRecord) bool {
 // continuePlan starts from the state that the previous scheduler left.
 func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
 	wanted := map[PlanState][]PlannedModel{PlanApplying: r.Wanted, PlanRollingBack: r.Before}[r.State]
-	to, err := v.placementOf(Plan{Models: v.known(wanted)})
+	to, err := v.placementOf(Plan{Models: v.withoutGone(wanted)})
 	if err != nil {
 		return err
 	}
-	before, err := v.placementOf(Plan{Models: v.known(r.Before)})
+	before, err := v.placementOf(Plan{Models: v.withoutGone(r.Before)})
 	if err != nil {
 		return err
 	}
@@ -118,8 +118,8 @@ func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
 	return nil
 }
 
-// known removes models and GPUs from a plan that are gone. A model none of whose GPUs is here stays where it is.
-func (v *placementView) known(models []PlannedModel) (left []PlannedModel) {
+// withoutGone removes models and GPUs from a plan that are gone. A model none of whose GPUs is here stays where it is.
+func (v *placementView) withoutGone(models []PlannedModel) (left []PlannedModel) {
 	loadable := map[string]bool{}
 	for m := range v.keys {
 		for i := range v.gpus {

@@ -100,7 +100,7 @@ var ErrPlan = errors.New("plan refused")
 func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 	var v *placementView
 	var number uint64
-	if err := e.manage(func() { v, number = e.reg.viewPlacement(), e.reg.planNumber()+1 }); err != nil {
+	if err := e.runInRegistry(func() { v, number = e.reg.viewPlacement(), e.reg.planNumber()+1 }); err != nil {
 		return x, err
 	}
 
@@ -134,7 +134,7 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 // ApplyPlan starts to apply a plan and returns at once. It refuses a plan while another is in progress, a plan older
 // than the latest, and one with unknown models or GPUs.
 func (e *Engine) ApplyPlan(p Plan) (s PlanStatus, err error) {
-	merr := e.manage(func() {
+	merr := e.runInRegistry(func() {
 		if err = e.reg.applyPlan(p); err == nil {
 			s = e.reg.planStatus()
 		}
@@ -144,7 +144,7 @@ func (e *Engine) ApplyPlan(p Plan) (s PlanStatus, err error) {
 
 // RollBackPlan restores the placement from before the latest plan. The plan may still be in progress.
 func (e *Engine) RollBackPlan() (s PlanStatus, err error) {
-	merr := e.manage(func() {
+	merr := e.runInRegistry(func() {
 		if err = e.reg.rollBackPlan(); err == nil {
 			s = e.reg.planStatus()
 		}
@@ -154,6 +154,6 @@ func (e *Engine) RollBackPlan() (s PlanStatus, err error) {
 
 // PlanStatus returns the state of the latest plan and the present placement.
 func (e *Engine) PlanStatus() (s PlanStatus, err error) {
-	err = e.manage(func() { s = e.reg.planStatus() })
+	err = e.runInRegistry(func() { s = e.reg.planStatus() })
 	return s, err
 }

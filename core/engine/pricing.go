@@ -78,7 +78,7 @@ func (g *registry) listBidders() {
 			p.mu.Lock()
 
 			// Counting starts now: requests that ended before must not move the price.
-			b.sent, b.bad = p.ends(id)
+			b.sent, b.bad = p.countEnds(id)
 
 			p.markAll(id)
 			p.mu.Unlock()
@@ -142,8 +142,8 @@ func AddBid(p *plan.Pricer, b *sched.Bid) {
 	}
 }
 
-// renew puts new prices in force. Locks are taken one at a time.
-func (x *pricing) renew(now sched.Time) {
+// renewPrices puts new prices in force. Locks are taken one at a time.
+func (x *pricing) renewPrices(now sched.Time) {
 	if len(x.bidders) == 0 || now < x.due {
 		return
 	}
@@ -210,7 +210,7 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 			if b.chooses && plan.MayBid(p.s.RateOf(sched.ModelID(b.id))) {
 				p.s.Bid(now, sched.ModelID(b.id), &b.bid)
 			}
-			sent, bad := p.ends(b.id)
+			sent, bad := p.countEnds(b.id)
 			x.countBid(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
 			b.sent, b.bad = sent, bad
 			i++
@@ -219,9 +219,9 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 	}
 }
 
-// ends returns how many requests of a service got a batch, and how many ended because no batch was in time. mu is
+// countEnds returns how many requests of a service got a batch, and how many ended because no batch was in time. mu is
 // held.
-func (p *partition) ends(id uint32) (sent, bad uint64) {
+func (p *partition) countEnds(id uint32) (sent, bad uint64) {
 	if int(id) >= len(p.models) {
 		return 0, 0
 	}

@@ -163,7 +163,7 @@ func BenchmarkRenewPrices(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.clock.now += sched.Time(houseEvery)
-		x.renew(s.clock.now)
+		x.renewPrices(s.clock.now)
 	}
 	if len(x.homes) != 3 {
 		b.Fatal(x.homes)

@@ -53,8 +53,8 @@ type gpuCounts struct {
 	stepCounts
 }
 
-// runs returns the number by which the backend knows a model, and whether the GPU has it loaded.
-func (u *gpu) runs(m sched.ModelID) (uint32, bool) {
+// numberOnBackend returns the number by which the backend knows a model, and whether the GPU has it loaded.
+func (u *gpu) numberOnBackend(m sched.ModelID) (uint32, bool) {
 	models := *u.models.Load()
 	if int(m) >= len(models) || models[m] == 0 {
 		return 0, false
@@ -64,14 +64,14 @@ func (u *gpu) runs(m sched.ModelID) (uint32, bool) {
 
 // profile returns ℓ(b) of a model that the GPU has loaded, as the registry knows it.
 func (u *gpu) profile(m uint32) []time.Duration {
-	n, _ := u.runs(sched.ModelID(m))
+	n, _ := u.numberOnBackend(sched.ModelID(m))
 	return u.b.hello.Models[n].Profile
 }
 
 // usualTime returns a batch's duration by the profile of the GPU's own backend, or else the planned one. A reader who
 // sees that the model is loaded also finds its profile, which is published first.
 func (u *gpu) usualTime(f *flight) sched.Duration {
-	n, loaded := u.runs(sched.ModelID(f.model))
+	n, loaded := u.numberOnBackend(sched.ModelID(f.model))
 	if !loaded {
 		return f.exec
 	}
@@ -97,6 +97,6 @@ func (r *ranker) advance(e *Engine, t *turn) {
 	at := r.s.NextWake()
 	if sched.Time(r.wake.Load()) != at {
 		r.wake.Store(int64(at))
-		r.loop.kick(at)
+		r.loop.wakeBy(at)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // addBackend checks a hello and adds the backend.
 func (g *registry) addBackend(b *Backend) error {
 	// Forgetting old models makes room for the new ones.
-	g.forget()
-	tables, err := g.check(&b.hello)
+	g.forgetModels()
+	tables, err := g.checkHello(&b.hello)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (g *registry) addBackend(b *Backend) error {
 	return nil
 }
 
-// check refuses an invalid hello and names the error. It returns the profiles, cut to the allowed batch sizes.
-func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
+// checkHello refuses an invalid hello and names the error. It returns the profiles, cut to the allowed batch sizes.
+func (g *registry) checkHello(h *wire.BackendHello) ([][]time.Duration, error) {
 	switch {
 	case len(h.GPUs) == 0:
 		return nil, errors.New("backend hello: no gpus, want at least one")
@@ -73,7 +73,7 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 	}
 
 	// The catalogue is bounded, and a hello is accepted whole or not at all.
-	if n := g.fresh(h); n > g.roomForModels() {
+	if n := g.countNewModels(h); n > g.roomForModels() {
 		return nil, fmt.Errorf("backend hello: %d new models, but there is room for %d of the %d allowed; one that no backend has had for %v is forgotten",
 			n, g.roomForModels(), ModelsMax, time.Duration(keptMax))
 	}
@@ -166,7 +166,7 @@ func (g *registry) removeBackend(b *Backend) {
 	gpus := slices.DeleteFunc(slices.Clone(b.gpus), func(u *gpu) bool { return u == nil })
 
 	for _, u := range gpus {
-		g.retire(u)
+		g.retireGPU(u)
 		g.clusters[u.sub].remove(u)
 	}
 	g.countGPUs(gpus)
@@ -178,19 +178,19 @@ func (g *registry) removeBackend(b *Backend) {
 		}
 	}
 
-	g.settle()
+	g.settleHomes()
 	g.adviseUnused()
 	g.abandonCommands(b)
 	g.abandonSpare(b)
 
 	// Requests on the lost GPUs go to others, or end with a reason.
 	for _, p := range g.e.parts {
-		t := g.e.begin(&g.spare)
+		t := g.e.beginTurn(&g.spare)
 		p.enter(t)
 		p.loseBackend(g.e, t, b)
-		p.collect(g.e, t)
+		p.collectOutputs(g.e, t)
 		p.mu.Unlock()
-		g.e.finish(t)
+		g.e.finishTurn(t)
 	}
 
 	// Ids are free only now: until its batches were taken back, a partition could still look up the GPU.
@@ -200,8 +200,8 @@ func (g *registry) removeBackend(b *Backend) {
 	}
 }
 
-// measure puts the network delays of the slowest backend in force, unless the options set them.
-func (g *registry) measure(now sched.Time) {
+// applyDelays puts the network delays of the slowest backend in force, unless the options set them.
+func (g *registry) applyDelays(now sched.Time) {
 	if now.Sub(g.measured) < sched.Duration(limits.DelaysEvery) {
 		return
 	}
@@ -228,11 +228,11 @@ func (g *registry) measure(now sched.Time) {
 	}
 
 	for _, p := range g.e.parts {
-		t := g.e.begin(&g.spare)
+		t := g.e.beginTurn(&g.spare)
 		p.enter(t)
 		p.s.SetNetworkDelay(t.now, ctrl, data)
-		p.collect(g.e, t)
+		p.collectOutputs(g.e, t)
 		p.mu.Unlock()
-		g.e.finish(t)
+		g.e.finishTurn(t)
 	}
 }

@@ -32,8 +32,8 @@ func containsAll(all, some []uint32) bool {
 	return true
 }
 
-// done ends a batch that backend b reports. It returns false if the batch was not in flight.
-func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
+// completeFlight ends a batch that backend b reports. It returns false if the batch was not in flight.
+func (p *partition) completeFlight(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	f, place := p.flightOf(b, m)
 	if f == nil {
 		p.strays++
@@ -46,7 +46,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 
 	// A batch that the backend did not run, because by its own profile it could not end in time, counts as if it had
 	// begun now.
-	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
+	freeAt, exec := t.now.Add(boundReported(m.FreeIn)), boundReported(m.Exec)
 	took, ended, unrun := exec, t.now, exec == 0 && broken < len(f.requests)
 	if unrun {
 		took = f.gpu.usualTime(f)
@@ -85,11 +85,11 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		}
 	}
 
-	p.land(place)
+	p.freeFlight(place)
 
 	// The requeued requests may end, or need a GPU, at once.
 	if back {
-		p.collect(e, t)
+		p.collectOutputs(e, t)
 	}
 	return true
 }
@@ -126,5 +126,5 @@ func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, brok
 	return min(failed, len(f.requests)), broken, back
 }
 
-// sane bounds a duration that a backend reports, so that a backend's mistake costs at most an hour.
-func sane(ns int64) sched.Duration { return sched.Duration(max(0, min(ns, sched.SLOLimit))) }
+// boundReported bounds a duration that a backend reports, so that a backend's mistake costs at most an hour.
+func boundReported(ns int64) sched.Duration { return sched.Duration(max(0, min(ns, sched.SLOLimit))) }

@@ -5,10 +5,10 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// requeue queues a request again that still counts as queued, or ends it.
-func (p *partition) requeue(e *Engine, t *turn, r *sched.Request) {
+// requeueOrEnd queues a request again that still counts as queued, or ends it.
+func (p *partition) requeueOrEnd(e *Engine, t *turn, r *sched.Request) {
 	if e.frontend(r.Origin) == nil {
-		p.end(t, r, model.Canceled)
+		p.endQueued(t, r, model.Canceled)
 		return
 	}
 
@@ -17,7 +17,7 @@ func (p *partition) requeue(e *Engine, t *turn, r *sched.Request) {
 	due := t.now - t.now%microsecond + sched.Time(left(r.Due, t.now))*microsecond
 	r.Deadline = due - p.overrunOf(uint32(r.Model)).margin(due.Sub(t.now))
 	if why := p.s.Enqueue(t.now, *r); why != model.ReasonNone {
-		p.end(t, r, why)
+		p.endQueued(t, r, why)
 	}
 }
 
@@ -50,7 +50,7 @@ func (p *partition) requeueRequest(e *Engine, t *turn, f *flight, k int) {
 		p.refuseRequest(t, &r, sched.ReasonLost(r.Flags))
 	default:
 		p.live++
-		p.requeue(e, t, &r)
+		p.requeueOrEnd(e, t, &r)
 	}
 }
 

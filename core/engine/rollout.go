@@ -121,7 +121,7 @@ func (g *registry) endRollout() {
 func (g *registry) setOffers(r *rollout, present plan.Placement, due []plan.Step) {
 	var touched []*Backend
 	for _, s := range due {
-		b, at, ok := g.locate(r, s)
+		b, at, ok := g.locateStep(r, s)
 		if !ok {
 			r.plan.Lose(present, s.GPU)
 			continue
@@ -129,7 +129,7 @@ func (g *registry) setOffers(r *rollout, present plan.Placement, due []plan.Step
 		if s.Kind == plan.StepOffer {
 			delete(b.withheld, at)
 		} else {
-			b.withhold(at)
+			b.withholdModel(at)
 		}
 		if !slices.Contains(touched, b) {
 			touched = append(touched, b)
@@ -151,8 +151,8 @@ func (b *Backend) gpuDetail(gpu int) (d wire.GPUDetail) {
 	return d
 }
 
-// withhold keeps batches of a model from a GPU that has loaded it, or is about to.
-func (b *Backend) withhold(at resident) {
+// withholdModel keeps batches of a model from a GPU that has loaded it, or is about to.
+func (b *Backend) withholdModel(at resident) {
 	if b.withheld == nil {
 		b.withheld = map[resident]bool{}
 	}

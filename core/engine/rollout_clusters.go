@@ -25,7 +25,7 @@ func (g *registry) moveClusters(touched []*Backend) {
 		g.e.ranker(c.number).models.Store(&loaded)
 	}
 	if changed {
-		g.settle()
+		g.settleHomes()
 	}
 }
 

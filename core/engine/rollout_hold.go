@@ -75,10 +75,10 @@ func (g *registry) releaseHeld(w *backendStep) {
 func (g *registry) holdGPU(u *gpu, d sched.Duration) {
 	until := g.e.runsUntil(g.e.clock.Now(), u) // read before the ranker is locked: no goroutine holds two locks (I1)
 	r := g.e.ranker(u.sub)
-	t := g.e.begin(&g.spare)
+	t := g.e.beginTurn(&g.spare)
 	r.enter(t)
 	r.s.Hold(t.now, u.id, max(until, t.now.Add(d)))
 	r.advance(g.e, t)
 	r.mu.Unlock()
-	g.e.finish(t)
+	g.e.finishTurn(t)
 }

@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// locate finds a step's backend, model and GPU among the connected backends.
-func (g *registry) locate(r *rollout, s plan.Step) (*Backend, resident, bool) {
+// locateStep finds a step's backend, model and GPU among the connected backends.
+func (g *registry) locateStep(r *rollout, s plan.Step) (*Backend, resident, bool) {
 	key := r.gpus[s.GPU]
 	b := g.backend(key.backend)
 	if b == nil || key.index >= len(b.gpus) {

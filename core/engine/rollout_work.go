@@ -41,7 +41,7 @@ func (g *registry) queueWork(now sched.Time, present plan.Placement, due []plan.
 		if slices.ContainsFunc(r.work, func(w *backendStep) bool { return w.step == s }) {
 			continue
 		}
-		b, at, ok := g.locate(r, s)
+		b, at, ok := g.locateStep(r, s)
 		if !ok {
 			r.plan.Lose(present, s.GPU)
 			anew = true
@@ -58,7 +58,7 @@ func (g *registry) orderWork(now sched.Time) {
 		switch {
 		case w.order != 0:
 		case w.step.Kind == plan.StepLoad && g.mayLoad(now, w):
-			w.b.withhold(w.at)
+			w.b.withholdModel(w.at)
 			g.sendOrder(w, wire.Load)
 		case w.step.Kind == plan.StepUnload && !g.inFlight(w.b, w.at.gpu, w.since):
 			g.sendOrder(w, wire.Unload)

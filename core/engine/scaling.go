@@ -72,7 +72,7 @@ func (g *registry) countEnds() []plan.Load {
 		id := m.info.ID
 		p := g.e.partition(sched.ModelID(id))
 		p.mu.Lock()
-		sent, bad := p.ends(id)
+		sent, bad := p.countEnds(id)
 		p.mu.Unlock()
 
 		before := x.seen[id]

@@ -27,7 +27,7 @@ type Frontend struct {
 func (e *Engine) OpenFrontend(h wire.FrontendHello, port FrontendPort) (*Frontend, error) {
 	f := &Frontend{e: e, hello: h, port: port}
 	var err error
-	if merr := e.manage(func() { err = e.reg.addFrontend(f) }); merr != nil {
+	if merr := e.runInRegistry(func() { err = e.reg.addFrontend(f) }); merr != nil {
 		return nil, merr
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 		return false
 	}
 
-	t := e.begin(&f.spare)
+	t := e.beginTurn(&f.spare)
 
 	// Each partition's lock is taken once, however the requests are mixed. With one partition all requests belong to
 	// it.
@@ -63,7 +63,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 		}
 	}
 
-	e.finish(t)
+	e.finishTurn(t)
 	return true
 }
 
@@ -80,7 +80,7 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 		if !all && e.split.of(m[i].Model) != p.number {
 			continue
 		}
-		if why := p.accept(t.now, s, &m[i]); why != model.ReasonNone && why != duplicate {
+		if why := p.acceptRequest(t.now, s, &m[i]); why != model.ReasonNone && why != duplicate {
 			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: why}})
 		}
 	}
@@ -90,7 +90,7 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 		p.s.Advance(t.now)
 	}
 
-	p.collect(e, t)
+	p.collectOutputs(e, t)
 	p.mu.Unlock()
 }
 
@@ -110,7 +110,7 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 		return false
 	}
 
-	t := e.begin(&f.spare)
+	t := e.beginTurn(&f.spare)
 	var todo uint64
 	for i := range m {
 		todo |= 1 << e.split.of(m[i].Model)
@@ -121,14 +121,14 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 		p.enter(t)
 		for i := range m {
 			if e.split.of(m[i].Model) == p.number {
-				p.cancel(t, f.number, &m[i])
+				p.cancelRequest(t, f.number, &m[i])
 			}
 		}
-		p.collect(e, t)
+		p.collectOutputs(e, t)
 		p.mu.Unlock()
 	}
 
-	e.finish(t)
+	e.finishTurn(t)
 	return true
 }
 
@@ -143,15 +143,15 @@ func (f *Frontend) Close() {
 	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
 		for at, more := 0, true; more; more = at != 0 {
-			t := e.begin(&f.spare)
+			t := e.beginTurn(&f.spare)
 			p.enter(t)
-			at = p.purge(t, f.number, at)
-			p.collect(e, t)
+			at = p.purgeRequests(t, f.number, at)
+			p.collectOutputs(e, t)
 			p.mu.Unlock()
-			e.finish(t)
+			e.finishTurn(t)
 		}
 	}
-	_ = e.manage(func() { e.reg.removeFrontend(f) })
+	_ = e.runInRegistry(func() { e.reg.removeFrontend(f) })
 }
 
 // Backend is a backend's session. Its methods may be called from any goroutine.
@@ -190,7 +190,7 @@ type Backend struct {
 func (e *Engine) OpenBackend(h wire.BackendHello, port BackendPort) (*Backend, error) {
 	b := &Backend{e: e, hello: h, port: port}
 	var err error
-	if merr := e.manage(func() { err = e.reg.addBackend(b) }); merr != nil {
+	if merr := e.runInRegistry(func() { err = e.reg.addBackend(b) }); merr != nil {
 		return nil, merr
 	}
 	if err != nil {
@@ -206,7 +206,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 	if b.closed.Load() || e.closed.Load() {
 		return false
 	}
-	t := e.begin(&b.spare)
+	t := e.beginTurn(&b.spare)
 
 	// The number comes from the backend: it must not index beyond the partitions.
 	n := uint32(len(e.parts))
@@ -222,7 +222,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 		p.enter(t)
 		for i := range m {
 			if m[i].Batch>>56 == uint64(p.number) {
-				p.done(e, t, b, &m[i])
+				p.completeFlight(e, t, b, &m[i])
 			}
 		}
 		p.mu.Unlock()
@@ -236,7 +236,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 	b.mu.Unlock()
 	t.fetches = t.fetches[:0]
 
-	e.finish(t)
+	e.finishTurn(t)
 	return true
 }
 
@@ -259,7 +259,7 @@ func (b *Backend) Close() {
 	if b.closed.Swap(true) {
 		return
 	}
-	_ = b.e.manage(func() { b.e.reg.removeBackend(b) })
+	_ = b.e.runInRegistry(func() { b.e.reg.removeBackend(b) })
 }
 
 // noModel is the id of no model.

@@ -136,7 +136,7 @@ func (g *registry) withdrawSpare(b *Backend, w *spareWork, subs []uint32) {
 // ownGPUs lets a backend's GPUs in a sub-cluster run its steps, and starts some if there is room.
 func (g *registry) ownGPUs(b *Backend, sub uint32) {
 	r := g.e.ranker(sub)
-	t := g.e.begin(&g.spare)
+	t := g.e.beginTurn(&g.spare)
 	r.enter(t)
 	for _, u := range b.gpus {
 		if u != nil && u.sub == sub {
@@ -145,7 +145,7 @@ func (g *registry) ownGPUs(b *Backend, sub uint32) {
 	}
 	r.advance(g.e, t)
 	r.mu.Unlock()
-	g.e.finish(t)
+	g.e.finishTurn(t)
 }
 
 // setForecasting makes partitions forecast while any backend has offered spare work, even if it has nothing to do at the
@@ -167,12 +167,12 @@ func (g *registry) setForecasting() {
 
 	g.foretelling = on
 	for _, p := range g.e.parts {
-		t := g.e.begin(&g.spare)
+		t := g.e.beginTurn(&g.spare)
 		p.enter(t)
 		p.s.SetForecasts(t.now, on)
-		p.collect(g.e, t)
+		p.collectOutputs(g.e, t)
 		p.mu.Unlock()
-		g.e.finish(t)
+		g.e.finishTurn(t)
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 // unacknowledged data, so the backend's GPUs get no batches for a while; they keep those that they have. The backend
 // is not treated as lost: a few retransmitted packets are normal.
 func (b *Backend) Stall() {
-	_ = b.e.manage(func() { b.e.reg.stallBackend(b) })
+	_ = b.e.runInRegistry(func() { b.e.reg.stallBackend(b) })
 }
 
 func (g *registry) stallBackend(b *Backend) {
 	for _, u := range b.gpus {
 		r := g.e.ranker(u.sub)
-		t := g.e.begin(&g.spare)
+		t := g.e.beginTurn(&g.spare)
 		r.enter(t)
 
 		// A GPU that is held as sick has a longer hold, which only a sound batch ends.
@@ -23,6 +23,6 @@ func (g *registry) stallBackend(b *Backend) {
 		}
 		r.advance(g.e, t)
 		r.mu.Unlock()
-		g.e.finish(t)
+		g.e.finishTurn(t)
 	}
 }

@@ -149,7 +149,7 @@ func (e *Engine) Stats() Stats {
 
 	// A family's counters are the sums over its classes, including those whose floors are no longer announced.
 	classes := map[uint32][]uint32{}
-	_ = e.manage(func() {
+	_ = e.runInRegistry(func() {
 		for _, f := range e.reg.families {
 			if len(f.classes) > 1 {
 				classes[f.classes[0]] = slices.Clone(f.classes[1:])
@@ -176,7 +176,7 @@ func (e *Engine) Stats() Stats {
 
 	// The partitions' batches are merged into one order.
 	slices.SortStableFunc(s.Recent, func(a, b Ran) int { return int(a.End - b.End) })
-	_ = e.manage(func() { e.reg.stats(&s) })
+	_ = e.runInRegistry(func() { e.reg.stats(&s) })
 	return s
 }
 

@@ -60,7 +60,7 @@ type spare struct{ t atomic.Pointer[turn] }
 // roundsMany is the number of rounds between partitions and rankers after which a turn reads the clock again.
 const roundsMany = 8
 
-func (e *Engine) begin(home *spare) *turn { return e.beginAt(home, e.clock.Now()) }
+func (e *Engine) beginTurn(home *spare) *turn { return e.beginAt(home, e.clock.Now()) }
 
 func (e *Engine) beginAt(home *spare, now sched.Time) *turn {
 	t := home.t.Swap(nil)
@@ -87,11 +87,11 @@ func (r *ranker) enter(t *turn) {
 	r.latest = t.now
 }
 
-// finish delivers a turn's messages until none is left, and stores the turn for reuse.
-func (e *Engine) finish(t *turn) {
+// finishTurn delivers a turn's messages until none is left, and stores the turn for reuse.
+func (e *Engine) finishTurn(t *turn) {
 	for round := 1; ; round++ {
 		if len(t.candidates)+len(t.frees)+len(t.completes)+len(t.forecasts) > 0 {
-			e.rank(t)
+			e.passToRankers(t)
 		}
 		if len(t.awaited) > 0 {
 			e.endAwaited(t) // it may start steps, too
@@ -120,7 +120,7 @@ func (e *Engine) finish(t *turn) {
 			// Time has passed since the visits began: continue with the present.
 			t.now = max(t.now, e.clock.Now())
 		}
-		e.grant(t)
+		e.passToPartitions(t)
 	}
 
 	// Findings from under locks are logged and acted on without one.
@@ -139,10 +139,10 @@ func (e *Engine) finish(t *turn) {
 	}
 }
 
-// rank gives the turn's messages to the rankers and takes their grants.
-func (e *Engine) rank(t *turn) {
+// passToRankers gives the turn's messages to the rankers and takes their grants.
+func (e *Engine) passToRankers(t *turn) {
 	for len(t.completes)+len(t.frees)+len(t.candidates)+len(t.forecasts) > 0 {
-		r := e.ranker(t.sub())
+		r := e.ranker(t.nextSubCluster())
 		r.enter(t)
 
 		// Messages for other sub-clusters wait for the next round: one lock at a time (I1).
@@ -152,7 +152,7 @@ func (e *Engine) rank(t *turn) {
 				keptC = append(keptC, c)
 				continue
 			}
-			r.judge(t, &c)                                     // before: a trial that ends leaves its GPU free
+			r.judgeHealth(t, &c)                               // before: a trial that ends leaves its GPU free
 			_ = r.s.Complete(t.now, c.batch, c.g.id, c.freeAt) // an error is counted there: a later batch's completion came first
 		}
 		t.completes = keptC
@@ -186,8 +186,8 @@ func (e *Engine) rank(t *turn) {
 	}
 }
 
-// sub returns the sub-cluster of any remaining message.
-func (t *turn) sub() uint32 {
+// nextSubCluster returns the sub-cluster of any remaining message.
+func (t *turn) nextSubCluster() uint32 {
 	switch {
 	case len(t.completes) > 0:
 		return t.completes[0].g.sub
@@ -199,8 +199,8 @@ func (t *turn) sub() uint32 {
 	return t.candidates[0].SubCluster
 }
 
-// grant gives the grants to their partitions, taking each lock once.
-func (e *Engine) grant(t *turn) {
+// passToPartitions gives the grants to their partitions, taking each lock once.
+func (e *Engine) passToPartitions(t *turn) {
 	for len(t.grants) > 0 {
 		p := e.partition(t.grants[0].Model)
 		p.enter(t)
@@ -216,7 +216,7 @@ func (e *Engine) grant(t *turn) {
 			p.s.Grant(t.now, g)
 		}
 		t.grants = kept
-		p.collect(e, t)
+		p.collectOutputs(e, t)
 		p.mu.Unlock()
 	}
 }

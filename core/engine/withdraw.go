@@ -9,9 +9,9 @@ import (
 // purgeStep is the number of requests that purge examines per hold of the lock.
 const purgeStep = 4096
 
-// purge ends the queued requests of a departed frontend, for the models from the given one on. It returns where to
+// purgeRequests ends the queued requests of a departed frontend, for the models from the given one on. It returns where to
 // continue; 0 at the end.
-func (p *partition) purge(t *turn, front uint32, from int) int {
+func (p *partition) purgeRequests(t *turn, front uint32, from int) int {
 	s := p.idWindow(front)
 	if s == nil {
 		return 0
@@ -32,8 +32,8 @@ func (p *partition) purge(t *turn, front uint32, from int) int {
 	return 0
 }
 
-// cancel withdraws a frontend's request and ends it. If the request is in a batch, the backend answers it.
-func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
+// cancelRequest withdraws a frontend's request and ends it. If the request is in a batch, the backend answers it.
+func (p *partition) cancelRequest(t *turn, front uint32, m *wire.Cancel) {
 	s := p.idWindow(front)
 	if s == nil {
 		return
@@ -42,6 +42,6 @@ func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
 
 	// The tag avoids most searches. It may belong to another id, so the queue decides.
 	if entry, tag := s.findEntry(m.ID); *entry == tag && p.s.Cancel(t.now, r.Model, r.ID, front) {
-		p.end(t, &r, model.Canceled)
+		p.endQueued(t, &r, model.Canceled)
 	}
 }
