@@ -18,8 +18,8 @@ type address struct {
 	known    bool // it contains a node's id; one that a person wrote does not
 }
 
-// wanted returns the node that must answer there; nil: any node.
-func (a address) wanted() *stream.NodeID {
+// wantedNode returns the node that must answer there; nil: any node.
+func (a address) wantedNode() *stream.NodeID {
 	if !a.known {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (n *Node) advertised() string {
 
 	// The unspecified address is no address for peers.
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = outward()
+		host = outwardAddress()
 	}
 
 	if a := n.cfg.Advertise; a != "" {
@@ -72,8 +72,8 @@ func (n *Node) advertised() string {
 	return net.JoinHostPort(host, port) + "#" + hex.EncodeToString(n.id[:])
 }
 
-// outward returns this host's first address that other hosts may reach.
-func outward() string {
+// outwardAddress returns this host's first address that other hosts may reach.
+func outwardAddress() string {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && !ip.IP.IsLoopback() {

@@ -11,8 +11,8 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// adopt makes a peer with a link from an authenticated connection. An acceptor has reserved the peer's place.
-func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*conn, error) {
+// adoptConnection makes a peer with a link from an authenticated connection. An acceptor has reserved the peer's place.
+func (n *Node) adoptConnection(s net.Conn, addr string, id stream.NodeID, dialer bool) (*conn, error) {
 	c, err := n.takeOver(newPeer(n, addr, id), s)
 	if err != nil {
 		if !dialer {
@@ -67,7 +67,7 @@ func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 // overTCP marks a link as running over TCP, so that the kernel's state can be read.
 func overTCP(c *conn) *conn {
 	c.socket.overTCP = true
-	c.socket.hasten()
+	c.socket.shortenRetries()
 	return c
 }
 

@@ -36,20 +36,20 @@ func newConn(p *Peer, fd int, isUnix bool, tls net.Conn) *conn {
 	c.upgrade = upgrade{conn: c, answer: make(chan error, 1)}
 
 	c.out.frames = stream.NewWriter(stream.Options{Mu: &c.out.mu, FD: fd, TLS: tls, Now: &n.turn, Copied: &n.copied,
-		Notice: func(write bool) error { return c.socket.loop.notice(c, write) }})
+		Notice: func(write bool) error { return c.socket.loop.noticeWritable(c, write) }})
 	c.reads.chains = stream.NewChains(&c.out.mu, p.finishChain)
 	c.in.frames = stream.NewReader(fd, isUnix, c.reads.chains, &c.in, &n.turn, n.now())
 
-	c.use(streamOnly{})
+	c.useDirect(streamOnly{})
 	if isUnix {
-		c.use(newShmReader(c))
+		c.useDirect(newShmReader(c))
 	}
 	p.link = c
 	return c
 }
 
-// use makes reads go over d.
-func (c *conn) use(d direct) { c.direct.Store(&d) }
+// useDirect makes reads go over d.
+func (c *conn) useDirect(d direct) { c.direct.Store(&d) }
 
 func (c *conn) name() string { return (*c.direct.Load()).name() }
 
@@ -58,7 +58,7 @@ func (c *conn) postReads(r stream.Request) {
 	// Lent bytes lie in no segment, and a chain is read in one way: one with lent bytes goes over the stream.
 	lent := slices.ContainsFunc(r.Reads, func(one Read) bool { return one.Src.Lent() })
 	if lent || !(*c.direct.Load()).readDirect(r) {
-		c.reads.ask(r)
+		c.reads.requestChain(r)
 	}
 }
 

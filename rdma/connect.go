@@ -53,7 +53,7 @@ func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 
 // dial connects and publishes the result. A failure is forgotten, so that the next Connect tries again.
 func (n *Node) dial(d *dial, addr string) {
-	p, err := n.reach(addr)
+	p, err := n.connectByProviders(addr)
 	n.mu.Lock()
 	if err != nil {
 		d.err = fmt.Errorf("connect %s: %w", addr, err)

@@ -46,14 +46,14 @@ func delayBound(b int) time.Duration {
 // addDelay counts d, seen at now.
 func (h *delays) addDelay(now, d time.Duration) {
 	h.mu.Lock()
-	h.turn(now)
+	h.advanceWindow(now)
 	h.windows[h.at][delayBucket(d)]++
 	h.counts[h.at]++
 	h.mu.Unlock()
 }
 
-// turn moves on to the window of now, emptying those passed.
-func (h *delays) turn(now time.Duration) {
+// advanceWindow moves on to the window of now, emptying those passed.
+func (h *delays) advanceWindow(now time.Duration) {
 	for i := 0; now-h.since >= delayWindow; i++ {
 		if i == delayWindows {
 			h.since = now
@@ -70,7 +70,7 @@ func (h *delays) turn(now time.Duration) {
 func (h *delays) readPercentiles(now time.Duration) Delay {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn(now)
+	h.advanceWindow(now)
 
 	var d Delay
 	for _, c := range h.counts {

@@ -56,12 +56,12 @@ func (n *Node) dialOnce(hostport string, wanted *stream.NodeID) (net.Conn, strea
 		s = tls.Client(s, cfg)
 	}
 
-	id, err := n.greet(s, wanted)
+	id, err := n.runHandshake(s, wanted)
 	return s, id, err
 }
 
-// greet runs the connector's handshake within Stall and closes s if it fails.
-func (n *Node) greet(s net.Conn, wanted *stream.NodeID) (stream.NodeID, error) {
+// runHandshake runs the connector's handshake within Stall and closes s if it fails.
+func (n *Node) runHandshake(s net.Conn, wanted *stream.NodeID) (stream.NodeID, error) {
 	s.SetDeadline(time.Now().Add(n.cfg.Stall))
 	id, err := stream.Greet(s, n.id, wanted, n.cfg.Token)
 	if err != nil {

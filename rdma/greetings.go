@@ -98,8 +98,8 @@ func (g *greetings) endGreeting(over *greeting) (gaveWay bool) {
 	return false
 }
 
-// heard records that bytes came over a connection.
-func (g *greetings) heard(from *greeting) {
+// noteBytes records that bytes came over a connection.
+func (g *greetings) noteBytes(from *greeting) {
 	g.mu.Lock()
 	from.spoke = true
 	g.mu.Unlock()
@@ -150,7 +150,7 @@ func (n *Node) awaitFirstByte(s net.Conn, g *greeting) error {
 	if err != nil {
 		return fmt.Errorf("%w: silent for %v after it connected", ErrPeerLost, time.Since(began).Round(time.Millisecond))
 	}
-	n.greetings.heard(g)
+	n.greetings.noteBytes(g)
 	s.SetDeadline(began.Add(n.cfg.Stall))
 	return nil
 }

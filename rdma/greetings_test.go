@@ -89,7 +89,7 @@ func TestWhoGivesWay(t *testing.T) {
 		return g.beginGreeting(addressed{here, &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}, log)
 	}
 	honest := begin("10.0.0.1")
-	g.heard(honest)
+	g.noteBytes(honest)
 	var silent []*greeting
 	for range greetingsEach + 1 {
 		silent = append(silent, begin("10.0.0.2"))

@@ -41,7 +41,7 @@ func (m heldMessage) free() {
 // deliverMessage takes a message, or the announcement of one.
 func (in *inbox) deliverMessage(number uint64, msg []byte) error {
 	if number&announced != 0 {
-		return in.fetch(number&^announced, msg)
+		return in.fetchAnnounced(number&^announced, msg)
 	}
 	return in.inTurn(heldMessage{number: number, bytes: msg})
 }
@@ -117,13 +117,13 @@ type fetch struct {
 	done   func(error) // ended, made once
 }
 
-// fetch starts to read an announced message.
-func (in *inbox) fetch(number uint64, body []byte) error {
+// fetchAnnounced starts to read an announced message.
+func (in *inbox) fetchAnnounced(number uint64, body []byte) error {
 	node := in.conn.peer.node
 	if !node.announce.Load() || len(body) != stream.RemoteBytes {
 		return fmt.Errorf("%w: message %d announced in %d bytes", ErrProtocol, number, len(body))
 	}
-	if number < in.next || in.expects(number) {
+	if number < in.next || in.expectsMessage(number) {
 		return nil // it was announced twice, over two ways
 	}
 
@@ -161,8 +161,8 @@ func (in *inbox) newFetch(number uint64) *fetch {
 	return f
 }
 
-// expects reports whether a message is being fetched, or held.
-func (in *inbox) expects(number uint64) bool {
+// expectsMessage reports whether a message is being fetched, or held.
+func (in *inbox) expectsMessage(number uint64) bool {
 	_, early := in.held[number]
 	return early || slices.ContainsFunc(in.fetches, func(f *fetch) bool { return f.number == number })
 }

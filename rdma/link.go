@@ -61,13 +61,13 @@ type device interface {
 
 // completions is the completion queue of a device. Only the loop calls these.
 type completions interface {
-	channel() int        // a descriptor that becomes readable with an event
-	event()              // consumes the event that armEvent requested
-	armEvent()           // requests an event at the next completion
-	poll() int           // handles completions, and returns their number
-	busy() bool          // reports posted work that is not completed
-	spin() time.Duration // how long polling is worthwhile
-	bury()               // gives up the queue pairs that other goroutines found broken
+	channel() int               // a descriptor that becomes readable with an event
+	takeEvent()                 // consumes the event that armEvent requested
+	armEvent()                  // requests an event at the next completion
+	poll() int                  // handles completions, and returns their number
+	busy() bool                 // reports posted work that is not completed
+	pollingTime() time.Duration // how long polling is worthwhile
+	giveUpDoomed()              // gives up the queue pairs that other goroutines found broken
 }
 
 // pairing makes queue pairs over a peer's byte stream, see upgrade.go.

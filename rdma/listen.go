@@ -19,7 +19,7 @@ func (n *Node) listen() error {
 	}
 	n.tcp = ln
 
-	if n.allows("shm") {
+	if n.allowsProvider("shm") {
 		if n.unix, err = net.Listen("unix", socketName(n.id)); err != nil {
 			n.cfg.Logger.Warn("no shared memory: peers on this host use another provider", "err", err)
 			n.unix = nil
@@ -55,7 +55,7 @@ func (n *Node) acceptPeers(ln net.Listener) {
 		n.wait.Add(1)
 		go func() {
 			defer n.wait.Done()
-			err := n.welcome(s, g)
+			err := n.acceptHandshake(s, g)
 			if gaveWay := n.greetings.endGreeting(g); err != nil && !gaveWay {
 				n.greetings.logRefused(n.cfg.Logger, s.RemoteAddr().String(), err)
 			}
@@ -63,8 +63,8 @@ func (n *Node) acceptPeers(ln net.Listener) {
 	}
 }
 
-// welcome runs the acceptor's handshake: a connection must send something within silentMax, and finish within Stall.
-func (n *Node) welcome(s net.Conn, g *greeting) error {
+// acceptHandshake runs the acceptor's handshake: a connection must send something within silentMax, and finish within Stall.
+func (n *Node) acceptHandshake(s net.Conn, g *greeting) error {
 	// Any local user can connect to a Unix socket, but whole segments are only for this process's user.
 	local := s.LocalAddr().Network() == "unix"
 	if local {
@@ -89,7 +89,7 @@ func (n *Node) welcome(s net.Conn, g *greeting) error {
 
 	// The place is reserved before the peer is accepted, and released if the handshake still fails.
 	took := false
-	id, err := stream.Welcome(s, n.id, n.cfg.Token, func() bool { took = n.reserve(); return took })
+	id, err := stream.Welcome(s, n.id, n.cfg.Token, func() bool { took = n.reservePlace(); return took })
 	stop()
 	if err != nil {
 		if took {
@@ -104,13 +104,13 @@ func (n *Node) welcome(s net.Conn, g *greeting) error {
 	if local {
 		from = "unix#" + hex.EncodeToString(id[:])
 	}
-	_, err = n.adopt(s, from, id, false)
+	_, err = n.adoptConnection(s, from, id, false)
 	return err
 }
 
-// reserve keeps a place for a peer that is accepted before it is admitted: an accepted peer must not lose its place
+// reservePlace keeps a place for a peer that is accepted before it is admitted: an accepted peer must not lose its place
 // to a later one.
-func (n *Node) reserve() bool {
+func (n *Node) reservePlace() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed || len(n.peers)+n.reserved >= n.cfg.PeersMax {

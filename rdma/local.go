@@ -29,8 +29,8 @@ const (
 	localKept  = 1 << 20 // bytes of each of them
 )
 
-// join makes the two ends.
-func join(from, to *Node, addr string) (*Peer, error) {
+// joinNodes makes the two ends.
+func joinNodes(from, to *Node, addr string) (*Peer, error) {
 	a, b := newPeer(from, addr, to.id), newPeer(to, from.Addr(), from.id)
 	here, there := &localLink{self: a, remote: b}, &localLink{self: b, remote: a}
 	here.other, there.other = there, here

@@ -109,7 +109,7 @@ func (l *loop) addConn(c *conn) error {
 	l.conns[slot] = c
 
 	if c.socket.tls == nil {
-		if err := l.control(unix.EPOLL_CTL_ADD, c, false); err != nil {
+		if err := l.controlSocket(unix.EPOLL_CTL_ADD, c, false); err != nil {
 			l.conns[slot] = nil
 			l.free = append(l.free, slot)
 			return err
@@ -120,7 +120,7 @@ func (l *loop) addConn(c *conn) error {
 	return nil
 }
 
-func (l *loop) control(op int, c *conn, write bool) error {
+func (l *loop) controlSocket(op int, c *conn, write bool) error {
 	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.socket.slot)}
 	if write {
 		e.Events |= unix.EPOLLOUT
@@ -128,8 +128,10 @@ func (l *loop) control(op int, c *conn, write bool) error {
 	return unix.EpollCtl(l.ep, op, c.socket.fd, &e)
 }
 
-// notice turns the notice of a writable socket on or off. conn.out.mu is held.
-func (l *loop) notice(c *conn, write bool) error { return l.control(unix.EPOLL_CTL_MOD, c, write) }
+// noticeWritable turns the notice of a writable socket on or off. conn.out.mu is held.
+func (l *loop) noticeWritable(c *conn, write bool) error {
+	return l.controlSocket(unix.EPOLL_CTL_MOD, c, write)
+}
 
 // removeConn removes c; its reader calls it before dropLink.
 func (l *loop) removeConn(c *conn) {

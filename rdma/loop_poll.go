@@ -20,7 +20,7 @@ func (l *loop) runLoop() {
 
 		l.node.enterCallbacks()
 		for i := range n {
-			l.act(&l.events[i])
+			l.handleEvent(&l.events[i])
 		}
 		l.node.leaveCallbacks()
 
@@ -40,22 +40,22 @@ func (l *loop) runLoop() {
 		l.called = false
 
 		if now-l.ticked >= tickEvery {
-			l.tick(now)
+			l.checkProgress(now)
 			l.ticked = now
 		}
 	}
 }
 
-func (l *loop) act(e *unix.EpollEvent) {
+func (l *loop) handleEvent(e *unix.EpollEvent) {
 	switch {
 	case e.Fd == -2:
-		l.node.verbs.event() // completions are polled for in waitEvents
+		l.node.verbs.takeEvent() // completions are polled for in waitEvents
 	case e.Fd < 0:
 		var b [8]byte
 		// The value means nothing: the loop finds its work where it waits.
 		unix.Read(l.wake, b[:])
 		if l.node.verbs != nil {
-			l.node.verbs.bury()
+			l.node.verbs.giveUpDoomed()
 		}
 	default:
 		if c := l.connAt(e.Fd); c != nil {
@@ -79,8 +79,8 @@ func (l *loop) serveSocket(c *conn, events uint32) {
 	}
 }
 
-// tick checks every peer's progress.
-func (l *loop) tick(now time.Duration) {
+// checkProgress checks every peer's progress.
+func (l *loop) checkProgress(now time.Duration) {
 	l.node.enterCallbacks()
 	defer l.node.leaveCallbacks()
 
@@ -161,7 +161,7 @@ func (l *loop) pollVerbs() bool {
 		if l.idle == 0 {
 			l.idle = now
 		}
-		if now-l.idle < d.spin() {
+		if now-l.idle < d.pollingTime() {
 			return true
 		}
 	}

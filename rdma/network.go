@@ -52,8 +52,8 @@ func (p *Peer) Stalled() time.Duration {
 // for which the peer's host delayed acknowledgements.
 func (p *Peer) Tail() time.Duration { return time.Duration(p.network.tail.Load()) }
 
-// view returns the state known at now.
-func (p *Peer) view() NetworkView {
+// stateAt returns the state known at now.
+func (p *Peer) stateAt() NetworkView {
 	n := &p.network
 	return NetworkView{RoundTrip: time.Duration(n.roundTrip.Load()), Variance: time.Duration(n.variance.Load()),
 		Retransmitted: uint64(n.resent.Load()), Stalled: p.Stalled()}

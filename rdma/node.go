@@ -151,7 +151,7 @@ func (n *Node) Stats() Stats {
 func (n *Node) startVerbs() error {
 	n.noVerbs = fmt.Errorf("%w: not among Config.Providers, or TLS is on", ErrNotSupported)
 
-	if !n.allows("verbs") {
+	if !n.allowsProvider("verbs") {
 		return nil
 	}
 	n.verbs, n.noVerbs = openVerbs(n)

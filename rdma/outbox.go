@@ -43,8 +43,8 @@ type stagedMessage struct {
 func (o *outbox) sendMessage(parts [][]byte, size int) error {
 	c := o.conn
 	var staged *Buffer
-	if size > messageDirect && o.announces() {
-		staged = o.stage(parts, size)
+	if size > messageDirect && o.mayAnnounce() {
+		staged = o.copyMessage(parts, size)
 	}
 
 	// The long copy above needs no lock; from here on the message's place in the order is fixed.
@@ -52,7 +52,7 @@ func (o *outbox) sendMessage(parts [][]byte, size int) error {
 	defer c.out.mu.Unlock()
 	err := c.out.frames.Err()
 	if err == nil {
-		err = o.crowded(size)
+		err = o.refuseBehindAnnounced(size)
 	}
 
 	switch {
@@ -62,19 +62,19 @@ func (o *outbox) sendMessage(parts [][]byte, size int) error {
 	case err != nil:
 		return err
 	case staged != nil:
-		return o.announce(staged)
+		return o.sendOffer(staged)
 	}
-	return o.post(parts, size)
+	return o.postMessage(parts, size)
 }
 
-// announces reports whether long messages to the peer are announced. (Tests announce them without verbs.)
-func (o *outbox) announces() bool {
+// mayAnnounce reports whether long messages to the peer are announced. (Tests announce them without verbs.)
+func (o *outbox) mayAnnounce() bool {
 	n := o.conn.peer.node
 	return n.announce.Load() && (n.verbs == nil || o.conn.name() == "verbs")
 }
 
-// post sends a message's bytes, directly if possible.
-func (o *outbox) post(parts [][]byte, size int) error {
+// postMessage sends a message's bytes, directly if possible.
+func (o *outbox) postMessage(parts [][]byte, size int) error {
 	c := o.conn
 	if (*c.direct.Load()).sendDirect(o.number, parts, size) {
 		o.number++
@@ -112,8 +112,8 @@ func (o *outbox) resend(msg []byte) {
 	}
 }
 
-// stage copies a message into a buffer, or returns nil if memory is short. It needs no lock.
-func (o *outbox) stage(parts [][]byte, size int) *Buffer {
+// copyMessage copies a message into a buffer, or returns nil if memory is short. It needs no lock.
+func (o *outbox) copyMessage(parts [][]byte, size int) *Buffer {
 	b, err := o.conn.peer.node.pool.AllocNow(size)
 	if err != nil {
 		return nil
@@ -126,8 +126,8 @@ func (o *outbox) stage(parts [][]byte, size int) *Buffer {
 	return b
 }
 
-// announce sends a staged message's offer. The outbox frees b.
-func (o *outbox) announce(b *Buffer) error {
+// sendOffer sends a staged message's offer. The outbox frees b.
+func (o *outbox) sendOffer(b *Buffer) error {
 	size := len(b.Bytes())
 	if o.stagedBytes+size > stream.QueueMax && o.stagedBytes > 0 {
 		b.Free()
@@ -149,9 +149,9 @@ func (o *outbox) announce(b *Buffer) error {
 	return c.out.frames.Err()
 }
 
-// crowded refuses a message of size bytes if too much was sent behind an announced message that the peer has not
+// refuseBehindAnnounced refuses a message of size bytes if too much was sent behind an announced message that the peer has not
 // taken: the peer must keep all of that until then.
-func (o *outbox) crowded(size int) error {
+func (o *outbox) refuseBehindAnnounced(size int) error {
 	if len(o.staged) == 0 {
 		return nil
 	}
@@ -163,8 +163,8 @@ func (o *outbox) crowded(size int) error {
 	return fmt.Errorf("%w: %d messages of %d bytes wait behind one that the peer has not taken", ErrNoMemory, o.number-first.number, o.sentBytes-first.sent)
 }
 
-// taken frees a message that the peer has read. It takes the lock itself.
-func (o *outbox) taken(number uint64) error {
+// freeTaken frees a message that the peer has read. It takes the lock itself.
+func (o *outbox) freeTaken(number uint64) error {
 	o.conn.out.mu.Lock()
 	var b *Buffer
 	if i := slices.IndexFunc(o.staged, func(s stagedMessage) bool { return s.number == number }); i >= 0 {

@@ -200,6 +200,6 @@ func (p *Peer) stats(now time.Duration) PeerStats {
 		Addr: p.addr, Provider: p.Provider(),
 		Echo: p.echoes.readPercentiles(now), Reads: p.chains.readPercentiles(now),
 		Chains: p.read.Load(), Failed: p.failed.Load(), BytesIn: p.bytesIn.Load(),
-		Sent: p.sent.Load(), Received: p.received.Load(), Network: p.view(),
+		Sent: p.sent.Load(), Received: p.received.Load(), Network: p.stateAt(),
 	}
 }

@@ -40,9 +40,9 @@ func Providers() []Availability {
 	return all
 }
 
-// allows reports whether a node may use a provider. With TLS, verbs must be named explicitly, because they bypass the
+// allowsProvider reports whether a node may use a provider. With TLS, verbs must be named explicitly, because they bypass the
 // encryption.
-func (n *Node) allows(name string) bool {
+func (n *Node) allowsProvider(name string) bool {
 	if len(n.cfg.Providers) > 0 {
 		return slices.Contains(n.cfg.Providers, name)
 	}
@@ -57,9 +57,9 @@ func (n *Node) providersInOrder() []string {
 	return providerOrder
 }
 
-// reach tries the allowed providers in order. It skips providers that are not available; a peer that answers with a
+// connectByProviders tries the allowed providers in order. It skips providers that are not available; a peer that answers with a
 // refusal ends the search.
-func (n *Node) reach(text string) (*Peer, error) {
+func (n *Node) connectByProviders(text string) (*Peer, error) {
 	to, err := parseAddress(text)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (n *Node) reach(text string) (*Peer, error) {
 
 	var reasons []error
 	for _, name := range n.providersInOrder() {
-		if !n.allows(name) {
+		if !n.allowsProvider(name) {
 			continue
 		}
 
@@ -106,14 +106,14 @@ func (localProvider) reach(n *Node, to address) (*Peer, error) {
 	other := nodes.byID[to.id]
 	nodes.Unlock()
 
-	if !to.known || other == nil || !other.allows("local") {
+	if !to.known || other == nil || !other.allowsProvider("local") {
 		return nil, fmt.Errorf("%w: not in this process", ErrNotSupported)
 	}
 	// Within one process a token proves nothing, but a deployment with two tokens should fail everywhere alike.
 	if other.cfg.Token != n.cfg.Token {
 		return nil, fmt.Errorf("%w: the acceptor does not hold it", ErrAuth)
 	}
-	return join(n, other, to.text)
+	return joinNodes(n, other, to.text)
 }
 
 // shmProvider joins processes of one user on one host: each maps the other's memory.
@@ -142,10 +142,10 @@ func (shmProvider) reach(n *Node, to address) (*Peer, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
 	}
 
-	if _, err := n.greet(s, &to.id); err != nil {
+	if _, err := n.runHandshake(s, &to.id); err != nil {
 		return nil, err
 	}
-	c, err := n.adopt(s, to.text, to.id, true)
+	c, err := n.adoptConnection(s, to.text, to.id, true)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (verbsProvider) reach(n *Node, to address) (*Peer, error) {
 
 	// The connection stays: it carries what verbs cannot, and takes over if the pair fails (decision 0022).
 	err = c.upgrade.offerPair()
-	if err != nil && n.allows("tcp") {
+	if err != nil && n.allowsProvider("tcp") {
 		n.cfg.Logger.Info("no verbs with a peer", "peer", to.text, "err", err)
 		return c.peer, nil
 	}
@@ -197,9 +197,9 @@ func (verbsProvider) reach(n *Node, to address) (*Peer, error) {
 
 // connectTCP connects to a node by TCP.
 func (n *Node) connectTCP(to address) (*conn, error) {
-	s, id, err := n.dialTCP(to.hostport, to.wanted())
+	s, id, err := n.dialTCP(to.hostport, to.wantedNode())
 	if err != nil {
 		return nil, err
 	}
-	return n.adopt(s, to.text, id, true)
+	return n.adoptConnection(s, to.text, id, true)
 }

@@ -17,8 +17,8 @@ type reads struct {
 	givingUp atomic.Bool    // Peer.GiveUp was called
 }
 
-// ask requests the chain's bytes from the peer's loop.
-func (r *reads) ask(chain stream.Request) {
+// requestChain requests the chain's bytes from the peer's loop.
+func (r *reads) requestChain(chain stream.Request) {
 	c := r.conn
 	now := c.peer.node.now()
 	c.out.mu.Lock()
@@ -36,7 +36,7 @@ func (r *reads) ask(chain stream.Request) {
 
 // ping reads with a key that no node offers: the refusal is the answer.
 func (r *reads) ping(done func(error)) {
-	r.ask(stream.Request{Reads: []Read{{Src: Remote{Key: memory.NoKey}}}, Done: func(err error) {
+	r.requestChain(stream.Request{Reads: []Read{{Src: Remote{Key: memory.NoKey}}}, Done: func(err error) {
 		if errors.Is(err, ErrNotOffered) {
 			err = nil
 		}

@@ -64,7 +64,7 @@ func (r *receiver) TakeFrame(f stream.Frame, body []byte) error {
 	case stream.KindEchoed:
 		return c.keepalive.takeEchoed(f)
 	case stream.KindTaken:
-		return c.outbox.taken(f.ID)
+		return c.outbox.freeTaken(f.ID)
 
 	// Direct ways are arranged over the stream.
 	case stream.KindSegment:

@@ -44,8 +44,8 @@ func tcpInfo(fd int) *unix.TCPInfo {
 	return info
 }
 
-// hasten makes the kernel retransmit and acknowledge sooner. A kernel without support keeps its defaults.
-func (s *socket) hasten() {
+// shortenRetries makes the kernel retransmit and acknowledge sooner. A kernel without support keeps its defaults.
+func (s *socket) shortenRetries() {
 	s.onDescriptor(func(fd int) {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(resendAfter.Microseconds()))
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DELACK_MAX_US, int(acknowledgeWithin.Microseconds()))

@@ -177,8 +177,8 @@ func (d *verbsDevice) region(b []byte) *verbsRegion {
 func (d *verbsDevice) channel() int { return int(C.db_channel(d.handle)) }
 func (d *verbsDevice) busy() bool   { return d.outstanding.Load() > 0 }
 
-// spin is how long polling is worth it: twice what a chain takes, if that is short.
-func (d *verbsDevice) spin() time.Duration {
+// pollingTime is how long polling is worth it: twice what a chain takes, if that is short.
+func (d *verbsDevice) pollingTime() time.Duration {
 	// Chains that take longer than the limit are awaited by event, after a short spin.
 	limit := d.node.cfg.Spin
 	if d.typical > limit {
@@ -187,8 +187,8 @@ func (d *verbsDevice) spin() time.Duration {
 	return min(limit, max(limit/8, 2*d.typical))
 }
 
-// took counts a chain's time.
-func (d *verbsDevice) took(t time.Duration) { d.typical += (t - d.typical) / 8 }
+// noteChainTime counts a chain's time.
+func (d *verbsDevice) noteChainTime(t time.Duration) { d.typical += (t - d.typical) / 8 }
 
 // armEvent asks for an event at the next completion. Only the loop calls it.
 func (d *verbsDevice) armEvent() {
@@ -197,14 +197,14 @@ func (d *verbsDevice) armEvent() {
 	}
 }
 
-// event takes the event that arm asked for. Only the loop calls it.
-func (d *verbsDevice) event() {
+// takeEvent takes the event that arm asked for. Only the loop calls it.
+func (d *verbsDevice) takeEvent() {
 	C.db_event(d.handle)
 	d.armed = false
 }
 
-// bury gives up the pairs that were doomed elsewhere. Only the loop calls it.
-func (d *verbsDevice) bury() {
+// giveUpDoomed gives up the pairs that were doomed elsewhere. Only the loop calls it.
+func (d *verbsDevice) giveUpDoomed() {
 	d.mu.Lock()
 	doomed := d.doomed
 	d.doomed = nil

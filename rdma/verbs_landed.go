@@ -10,9 +10,9 @@ import (
 	"downbeat.dev/rdma/memory"
 )
 
-// verify looks at the entries that came with the reads before end and notes the reads that they
+// verifyEntries looks at the entries that came with the reads before end and notes the reads that they
 // refuse. p.mu is held.
-func (p *verbsPair) verify(v *verbsChain, end int) {
+func (p *verbsPair) verifyEntries(v *verbsChain, end int) {
 	for ; v.seen < end; v.seen++ {
 		i := v.seen
 		if v.early > 0 && slices.Contains(v.bad[:v.early], i) {
@@ -57,11 +57,11 @@ func (p *verbsPair) readLanded(i int) {
 		p.mu.Unlock()
 		return
 	}
-	p.moved()
+	p.noteProgress()
 
 	v := p.posted[0]
 	from := v.seen
-	p.verify(v, i+1)
+	p.verifyEntries(v, i+1)
 	p.mu.Unlock()
 	p.conn.socket.noteCall()
 	v.tellLanded(from, i+1)
@@ -75,7 +75,7 @@ func (p *verbsPair) readDone(now time.Duration) {
 		return
 	}
 
-	p.moved()
+	p.noteProgress()
 	if p.ended != nil {
 		p.keepChain(p.ended)
 		p.ended = nil
@@ -90,7 +90,7 @@ func (p *verbsPair) readDone(now time.Duration) {
 	p.dev.outstanding.Add(-1)
 
 	first, from := !v.again, v.seen
-	p.verify(v, len(v.chain))
+	p.verifyEntries(v, len(v.chain))
 
 	// Entries prove a chain that was quick. Behind a slow one the memory may have been given to another offer meanwhile:
 	// a second look at the entries decides.
@@ -113,7 +113,7 @@ func (p *verbsPair) readDone(now time.Duration) {
 	}
 
 	if proven {
-		p.dev.took(now - v.start)
+		p.dev.noteChainTime(now - v.start)
 		p.conn.peer.finishAt(now, v.start, v.chain, v.err(), v.done)
 		v.forgetReader()
 		p.ended = v

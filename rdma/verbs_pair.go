@@ -130,8 +130,8 @@ func (p *verbsPair) connect(e stream.PairEnd) error {
 
 func (p *verbsPair) name() string { return "verbs" }
 
-// moved records a post when nothing was posted, or a completion. p.mu is held.
-func (p *verbsPair) moved() { p.progress = time.Duration(p.conn.peer.node.turn.Load()) }
+// noteProgress records a post when nothing was posted, or a completion. p.mu is held.
+func (p *verbsPair) noteProgress() { p.progress = time.Duration(p.conn.peer.node.turn.Load()) }
 
 // idle reports whether nothing is in progress. p.mu is held.
 func (p *verbsPair) idle() bool { return len(p.sends)+len(p.posted)+p.binds == 0 }
@@ -157,8 +157,8 @@ func (p *verbsPair) giveUp(now time.Duration) {
 	}
 }
 
-// completed handles a signaled work request of this pair; the loop calls it.
-func (p *verbsPair) completed(now time.Duration, id, status uint32) {
+// handleCompletion handles a signaled work request of this pair; the loop calls it.
+func (p *verbsPair) handleCompletion(now time.Duration, id, status uint32) {
 	if status != 0 {
 		p.mu.Lock()
 		draining := p.draining
@@ -171,9 +171,9 @@ func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 
 	switch {
 	case id&windowEvent != 0:
-		p.bound(int(id &^ windowEvent))
+		p.answerBound(int(id &^ windowEvent))
 	case id&sendEvent != 0:
-		p.took(id &^ sendEvent)
+		p.endOldestMessage(id &^ sendEvent)
 	case id&eachEvent != 0:
 		p.readLanded(int(id &^ eachEvent))
 	default:
@@ -241,7 +241,7 @@ func (p *verbsPair) failPair(why string, tell bool) {
 		c.outbox.resend(msg)
 	}
 	for _, v := range left {
-		c.reads.ask(stream.Request{Reads: v.chain, Done: v.done, By: v.by, Again: true})
+		c.reads.requestChain(stream.Request{Reads: v.chain, Done: v.done, By: v.by, Again: true})
 	}
 
 	c.upgrade.offerAgain()

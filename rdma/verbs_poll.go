@@ -33,7 +33,7 @@ func (d *verbsDevice) poll() int {
 			d.endCompletion(now, &wcs[i])
 		}
 		if d.depth--; d.depth == 0 {
-			d.through(now)
+			d.postNextReads(now)
 		}
 	}
 	d.spare = append(d.spare, wcs)
@@ -46,12 +46,12 @@ func (d *verbsDevice) endCompletion(now time.Duration, wc *C.db_wc) {
 		return
 	}
 	if p := d.pair(uint32(wc.id >> 32)); p != nil { // otherwise the pair is gone
-		p.completed(now, uint32(wc.id), uint32(wc.status))
+		p.handleCompletion(now, uint32(wc.id), uint32(wc.status))
 	}
 }
 
-// through posts the reads from the peers whose chains ended at now.
-func (d *verbsDevice) through(now time.Duration) {
+// postNextReads posts the reads from the peers whose chains ended at now.
+func (d *verbsDevice) postNextReads(now time.Duration) {
 	for i, p := range d.pumping {
 		d.pumping[i] = nil
 		p.mu.Lock()

@@ -160,7 +160,7 @@ func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, e
 		v.posted = now
 		p.layOut(v)
 		if p.idle() {
-			p.moved()
+			p.noteProgress()
 		}
 		p.posted = append(p.posted, v)
 		p.free -= v.need

@@ -64,7 +64,7 @@ func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 	}
 
 	if p.idle() {
-		p.moved()
+		p.noteProgress()
 	}
 	p.sends = append(p.sends, verbsSend{p.sent, n})
 	p.sent++
@@ -74,10 +74,10 @@ func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 
 const turns = 1 << 29 // a message's turn in its completion's id
 
-// took ends the oldest message, if it is the completed one.
-func (p *verbsPair) took(turn uint32) {
+// endOldestMessage ends the oldest message, if it is the completed one.
+func (p *verbsPair) endOldestMessage(turn uint32) {
 	p.mu.Lock()
-	p.moved()
+	p.noteProgress()
 	if !p.gone && len(p.sends) > 0 && uint32(p.sends[0].turn%turns) == turn {
 		p.sends = p.sends[:copy(p.sends, p.sends[1:])]
 		p.dev.outstanding.Add(-1)

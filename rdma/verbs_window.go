@@ -65,7 +65,7 @@ func (p *verbsPair) giveSegment(s *memory.Segment, key uint64) error {
 	w.rkey = uint32(rkey)
 	p.windows[s.Layout().Index] = w
 	if p.idle() {
-		p.moved()
+		p.noteProgress()
 	}
 
 	p.binds++
@@ -73,15 +73,15 @@ func (p *verbsPair) giveSegment(s *memory.Segment, key uint64) error {
 	return nil
 }
 
-// bound answers the peer that requested a segment, when its window is bound.
-func (p *verbsPair) bound(index int) {
+// answerBound answers the peer that requested a segment, when its window is bound.
+func (p *verbsPair) answerBound(index int) {
 	p.mu.Lock()
 	w := p.windows[index]
 	if p.gone || w == nil {
 		p.mu.Unlock()
 		return
 	}
-	p.moved()
+	p.noteProgress()
 	p.binds--
 	p.dev.outstanding.Add(-1)
 	p.mu.Unlock()

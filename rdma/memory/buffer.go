@@ -33,9 +33,9 @@ func (b *Buffer) Bytes() []byte { return b.data }
 // Offer makes the buffer readable by peers until Withdraw or Free. A second Offer gives a new key.
 // The owner must not write the buffer while it is offered.
 func (b *Buffer) Offer() Remote {
-	b.retract()
+	b.withdrawKey()
 	r := Remote{Key: b.newKey(b.kind), Length: uint32(len(b.data))}
-	b.show(r.Key)
+	b.publishKey(r.Key)
 	return r
 }
 
@@ -51,8 +51,8 @@ func (b *Buffer) Reserve() Remote {
 // Publish makes the buffer readable under the Remote of Reserve, until Withdraw or Free. The owner must not write the
 // buffer from then on.
 func (b *Buffer) Publish(r Remote) {
-	b.retract()
-	b.show(r.Key)
+	b.withdrawKey()
+	b.publishKey(r.Key)
 }
 
 // Withdraw ends the offer: later reads fail with ErrNotOffered. It returns when the buffer belongs to the owner
@@ -60,7 +60,7 @@ func (b *Buffer) Publish(r Remote) {
 // over verbs cannot be seen and are given 5 ms; one over shm fails. It may sleep, so it must not be called from
 // Receive or from a Read's done; Free may.
 func (b *Buffer) Withdraw() {
-	b.retract()
+	b.withdrawKey()
 	b.awaitReaders()
 
 	// Reads over verbs leave no trace here; only their time limit is known.
@@ -72,7 +72,7 @@ func (b *Buffer) Withdraw() {
 // WithdrawAnswered is Withdraw for a caller who knows by an answer that every reader of the buffer has finished. So
 // it need not wait for reads that cannot be seen.
 func (b *Buffer) WithdrawAnswered() {
-	b.retract()
+	b.withdrawKey()
 	b.awaitReaders()
 	b.until.Store(0)
 }
@@ -84,15 +84,15 @@ func (b *Buffer) Free() {
 		panic("rdma: buffer freed twice")
 	}
 
-	b.retract()
+	b.withdrawKey()
 	b.readers.Add(freeing)
-	b.reuse()
+	b.returnIfUnused()
 }
 
 // FreeAnswered is Free for an owner who knows that nobody reads the buffer over verbs any more: it needs no
 // quarantine.
 func FreeAnswered(b *Buffer) {
-	b.retract()
+	b.withdrawKey()
 	b.until.Store(0)
 	b.Free()
 }
@@ -100,15 +100,15 @@ func FreeAnswered(b *Buffer) {
 // newKey makes a key from a nonce that was never used before, marked with kind.
 func (b *Buffer) newKey(kind uint64) uint64 {
 	for {
-		nonce := b.pool.nonce()
+		nonce := b.pool.newNonce()
 		if nonce != 0 { // otherwise key 0 could be valid
 			return nonce | kind | uint64(b.seg.index)<<slotBits | uint64(b.slot)
 		}
 	}
 }
 
-// show makes a key live.
-func (b *Buffer) show(key uint64) {
+// publishKey makes a key live.
+func (b *Buffer) publishKey(key uint64) {
 	// Processes that map the segment must not find lent bytes there, so the slot's entry is unchanged.
 	if b.kind != lentKey {
 		entryKey, entryLength := b.seg.entry(b.slot)
@@ -119,8 +119,8 @@ func (b *Buffer) show(key uint64) {
 	b.pool.offers.Add(1)
 }
 
-// retract invalidates the live key, if there is one. Reads in progress continue.
-func (b *Buffer) retract() {
+// withdrawKey invalidates the live key, if there is one. Reads in progress continue.
+func (b *Buffer) withdrawKey() {
 	if b.key.Swap(0) == 0 {
 		return
 	}
@@ -153,9 +153,9 @@ func (b *Buffer) awaitReaders() {
 	}
 }
 
-// reuse returns the buffer to the pool if it is freed and no reader is left. Of the owner and the last reader,
+// returnIfUnused returns the buffer to the pool if it is freed and no reader is left. Of the owner and the last reader,
 // exactly one succeeds.
-func (b *Buffer) reuse() {
+func (b *Buffer) returnIfUnused() {
 	if b.readers.CompareAndSwap(freeing, 0) {
 		b.pool.reclaim(b)
 	}

@@ -17,7 +17,7 @@ func (p *Pool) Close(wait time.Duration) error {
 	segs = slices.DeleteFunc(slices.Clone(segs), func(s *Segment) bool { return s == nil })
 	for _, s := range segs {
 		for i := range s.bufs {
-			s.bufs[i].retract()
+			s.bufs[i].withdrawKey()
 		}
 	}
 

@@ -35,7 +35,7 @@ func (p *Pool) growClass(class, stride int) error {
 	pitch := HeadBytes + stride
 	slots := max(1, min(max(segmentBytes, min(8*pitch, segmentLarge))/pitch, SlotsMax))
 	if p.mapped+int64(stride) > p.bound {
-		p.shrink(stride)
+		p.unmapUnused(stride)
 	}
 
 	segs := *p.segs.Load()
@@ -85,9 +85,9 @@ func (p *Pool) growClass(class, stride int) error {
 	return nil
 }
 
-// shrink unmaps unused segments of other classes until need bytes fit, so that memory follows a change of sizes. A
+// unmapUnused unmaps unused segments of other classes until need bytes fit, so that memory follows a change of sizes. A
 // segment that a peer has access to stays, as its bytes may be read. p.mu is held.
-func (p *Pool) shrink(need int) {
+func (p *Pool) unmapUnused(need int) {
 	segs := slices.Clone(*p.segs.Load())
 	for i, s := range segs {
 		if p.mapped+int64(need) <= p.bound {

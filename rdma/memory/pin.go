@@ -44,6 +44,6 @@ func (p Pin) Is(b *Buffer) bool { return p.buffer == b }
 // Release ends the read. The pin's bytes must not be touched after it.
 func (p Pin) Release() {
 	if p.buffer.readers.Add(-1) == freeing {
-		p.buffer.reuse()
+		p.buffer.returnIfUnused()
 	}
 }

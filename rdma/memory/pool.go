@@ -140,8 +140,8 @@ func (p *Pool) reclaim(b *Buffer) {
 	p.mu.Unlock()
 }
 
-// nonce returns the unpredictable part of a key.
-func (p *Pool) nonce() uint64 {
+// newNonce returns the unpredictable part of a key.
+func (p *Pool) newNonce() uint64 {
 	p.noncesMu.Lock()
 	v := p.nonces.Uint64()
 	p.noncesMu.Unlock()

@@ -18,9 +18,9 @@ func (c *collector) beginMessage(id uint64, size int) {
 	c.msg = c.msg[:0]
 }
 
-// tail returns the memory for the next bytes. Memory grows with the bytes that have come, not with the length that
+// nextMemory returns the memory for the next bytes. Memory grows with the bytes that have come, not with the length that
 // the peer announced.
-func (c *collector) tail(atLeast int) []byte {
+func (c *collector) nextMemory(atLeast int) []byte {
 	// Doubling costs a long message few copies, and a false length next to nothing.
 	n := min(c.left, max(atLeast, messageStep, len(c.msg)))
 	if cap(c.msg)-len(c.msg) < min(c.left, max(atLeast, 1)) {
@@ -33,8 +33,8 @@ func (c *collector) tail(atLeast int) []byte {
 	return free[:min(len(free), c.left)]
 }
 
-// got counts n bytes read into tail, and returns whether the message is complete.
-func (c *collector) got(n int) bool {
+// countRead counts n bytes read into nextMemory, and returns whether the message is complete.
+func (c *collector) countRead(n int) bool {
 	c.msg = c.msg[:len(c.msg)+n]
 	c.left -= n
 	return c.left == 0

@@ -78,8 +78,8 @@ func parseHello(b []byte) (hello, error) {
 	return h, nil
 }
 
-// proof is one end's HMAC over the data of both ends.
-func proof(token, who string, connector, acceptor hello, binding []byte) []byte {
+// computeProof is one end's HMAC over the data of both ends.
+func computeProof(token, who string, connector, acceptor hello, binding []byte) []byte {
 	// Both hellos hold a fresh nonce, so a recorded proof is useless in another connection.
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte(who))
@@ -135,7 +135,7 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 		return NodeID{}, fmt.Errorf("%w: node %x answers at the address of node %x", ErrPeerLost, theirs.id, *wanted)
 	}
 
-	if _, err := s.Write(proof(token, "connector", mine, theirs, binding)); err != nil {
+	if _, err := s.Write(computeProof(token, "connector", mine, theirs, binding)); err != nil {
 		return NodeID{}, lostPeer(err)
 	}
 
@@ -146,7 +146,7 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 	if err := statusError(answer[0]); err != nil {
 		return NodeID{}, err
 	}
-	if !hmac.Equal(answer[1:], proof(token, "acceptor", mine, theirs, binding)) {
+	if !hmac.Equal(answer[1:], computeProof(token, "acceptor", mine, theirs, binding)) {
 		return NodeID{}, fmt.Errorf("%w: the acceptor does not hold it", ErrAuth)
 	}
 	return theirs.id, nil
@@ -188,12 +188,12 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 	// Take a place only after the proof, so that strangers take none.
 	answer := make([]byte, 1+macBytes)
 	switch {
-	case !hmac.Equal(mac[:], proof(token, "connector", theirs, mine, binding)):
+	case !hmac.Equal(mac[:], computeProof(token, "connector", theirs, mine, binding)):
 		answer[0] = greetAuth
 	case !admit():
 		answer[0] = greetBusy
 	default:
-		copy(answer[1:], proof(token, "acceptor", theirs, mine, binding))
+		copy(answer[1:], computeProof(token, "acceptor", theirs, mine, binding))
 	}
 
 	if _, err := s.Write(answer); err != nil {

@@ -100,8 +100,8 @@ func (l *landing) giveUp(chain *Chain) {
 	l.gaps = l.gaps[:0]
 }
 
-// want adds the gaps to a vector, as far as it has room.
-func (l *landing) want(v *vector) {
+// addGaps adds the gaps to a vector, as far as it has room.
+func (l *landing) addGaps(v *vector) {
 	for i := 0; i < len(l.gaps) && !v.isFull(); i++ {
 		v.addPiece(l.gaps[i].b)
 	}

@@ -93,8 +93,8 @@ func (q *queue) copyIn(b []byte) {
 	}
 }
 
-// refer queues bytes of an offered buffer; pin is released when they are written or discarded.
-func (q *queue) refer(b []byte, pin memory.Pin) {
+// queueOffered queues bytes of an offered buffer; pin is released when they are written or discarded.
+func (q *queue) queueOffered(b []byte, pin memory.Pin) {
 	// A small reply is cheaper to copy than to reference, and its buffer is free at once.
 	if len(b) <= CopyMax {
 		q.copyIn(b)
@@ -105,8 +105,8 @@ func (q *queue) refer(b []byte, pin memory.Pin) {
 	q.bytes += len(b)
 }
 
-// own queues b itself, which the caller hands over. file may be nil.
-func (q *queue) own(b []byte, file *memory.Segment) {
+// queueOwned queues b itself, which the caller hands over. file may be nil.
+func (q *queue) queueOwned(b []byte, file *memory.Segment) {
 	q.runs = append(q.runs, run{b: b, file: file})
 	q.bytes += len(b)
 	q.owned += len(b)

@@ -62,7 +62,7 @@ func (r *Reader) Feed(b []byte) error {
 func (r *Reader) feedSome(b []byte) (int, error) {
 	switch {
 	case r.message.left > 0:
-		n := copy(r.message.tail(len(b)), b)
+		n := copy(r.message.nextMemory(len(b)), b)
 		return n, r.landed(n)
 	case len(r.landing.gaps) > 0:
 		n := copy(r.landing.gaps[0].b, b)
@@ -153,14 +153,14 @@ func (r *Reader) takeMessage(f Frame, b []byte, used int) (int, error) {
 	}
 
 	r.message.beginMessage(f.ID, int(f.Body))
-	n := copy(r.message.tail(len(b)-used), b[used:])
+	n := copy(r.message.nextMemory(len(b)-used), b[used:])
 	return used + n, r.landed(n)
 }
 
 // landed counts n bytes that were read into placeBytes' destinations.
 func (r *Reader) landed(n int) error {
 	if r.message.left > 0 {
-		if !r.message.got(n) {
+		if !r.message.countRead(n) {
 			return nil
 		}
 		err := r.sink.TakeMessage(r.message.id, r.message.msg)
@@ -216,9 +216,9 @@ func (r *Reader) GiveUp(chain *Chain) {
 func (r *Reader) placeBytes() bool {
 	r.vec.resetPieces()
 	if r.message.left > 0 {
-		r.vec.addPiece(r.message.tail(1))
+		r.vec.addPiece(r.message.nextMemory(1))
 	} else {
-		r.landing.want(&r.vec)
+		r.landing.addGaps(&r.vec)
 	}
 	return r.vec.n > 0
 }

@@ -41,19 +41,19 @@ func (r *Reader) TakeIn(buf []byte) error {
 
 		taken += n
 		r.heard.Store(r.now.Load())
-		if err := r.sort(buf, head, n, due); err != nil {
+		if err := r.countSorted(buf, head, n, due); err != nil {
 			return err
 		}
 		// Another read of an empty socket would waste a system call.
-		if n < asked || r.settled() && n < len(buf) {
+		if n < asked || r.isSettled() && n < len(buf) {
 			return nil // most likely the socket is empty; otherwise it becomes readable again
 		}
 	}
 	return nil
 }
 
-// settled reports whether no answer is due and no frame is incomplete.
-func (r *Reader) settled() bool {
+// isSettled reports whether no answer is due and no frame is incomplete.
+func (r *Reader) isSettled() bool {
 	return !r.chains.Pending() && len(r.rest) == 0 && r.message.left == 0
 }
 
@@ -98,9 +98,9 @@ func (r *Reader) expectChain(chain *Chain, bound int) {
 	}
 }
 
-// sort counts n bytes: head of them in buf, the others in the destinations of placeBytes or expectChain. If another
+// countSorted counts n bytes: head of them in buf, the others in the destinations of placeBytes or expectChain. If another
 // frame came than expected, its bytes are moved out of the destinations again.
-func (r *Reader) sort(buf []byte, head, n int, due *Chain) error {
+func (r *Reader) countSorted(buf []byte, head, n int, due *Chain) error {
 	if head == 0 {
 		return r.landed(n)
 	}
@@ -153,7 +153,7 @@ func (r *Reader) CloseFiles() { r.files.closeFiles() }
 // before its bytes are processed.
 func (r *Reader) ReadTLS(s io.Reader, buf []byte, came func()) error {
 	if r.placeBytes() {
-		n, err := s.Read(r.vec.first())
+		n, err := s.Read(r.vec.firstPiece())
 		came()
 		r.heard.Store(r.now.Load())
 		return errors.Join(err, r.landed(n))

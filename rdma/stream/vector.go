@@ -44,8 +44,8 @@ func (v *vector) countBytes() (bytes int) {
 	return bytes
 }
 
-// gather fills the vector with the queue's first runs, at most bound bytes. A run with a file ends it.
-func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
+// fillFrom fills the vector with the queue's first runs, at most bound bytes. A run with a file ends it.
+func (v *vector) fillFrom(q *queue, bound int) (file *memory.Segment) {
 	v.resetPieces()
 
 	for i := q.head; i < len(q.runs) && !v.isFull() && bound > 0; i++ {
@@ -106,5 +106,5 @@ func (v *vector) readFiles(fd int, f *files) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// first returns the first piece.
-func (v *vector) first() []byte { return unsafe.Slice(v.pieces[0].Base, v.pieces[0].Len) }
+// firstPiece returns the first piece.
+func (v *vector) firstPiece() []byte { return unsafe.Slice(v.pieces[0].Base, v.pieces[0].Len) }

@@ -87,10 +87,10 @@ func (w *Writer) Copy(f Frame, body ...[]byte) {
 }
 
 // Refer queues bytes that pin holds. The pin is released when they are written or discarded.
-func (w *Writer) Refer(b []byte, pin memory.Pin) { w.queue.refer(b, pin) }
+func (w *Writer) Refer(b []byte, pin memory.Pin) { w.queue.queueOffered(b, pin) }
 
 // Own queues b, which the caller hands over; the descriptor of file, if not nil, is sent with it.
-func (w *Writer) Own(b []byte, file *memory.Segment) { w.queue.own(b, file) }
+func (w *Writer) Own(b []byte, file *memory.Segment) { w.queue.queueOwned(b, file) }
 
 // Busy reports whether data queued now must wait, so that a copy of it costs no more than the data itself.
 func (w *Writer) Busy() bool {
@@ -148,7 +148,7 @@ func (w *Writer) Flush() {
 			return
 		}
 
-		file := w.vec.gather(&w.queue, bound)
+		file := w.vec.fillFrom(&w.queue, bound)
 		n, again := w.writeVector(file)
 		if !again {
 			break
