@@ -1,27 +1,18 @@
 package overhead
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
@@ -59,12 +50,6 @@ var (
 
 const serveBytes = 64 // of an input
 
-// errDropped means that a request ended by its deadline without an output.
-var errDropped = errors.New("dropped")
-
-// door sends one inference through one interface.
-type door func(ctx context.Context, l load) error
-
 // RunServe starts one process for each number of processors and measures each of its interfaces.
 func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 	dir, err := os.MkdirTemp("", "downbeat-overhead-")
@@ -88,18 +73,6 @@ func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 		rows = append(rows, got...)
 	}
 	return rows, nil
-}
-
-// writeEmulated writes an emulated model with α and β in ms.
-func writeEmulated(dir, name string, profile [2]string) error {
-	if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o755); err != nil {
-		return err
-	}
-	text := fmt.Sprintf(`platform: "emulated" max_batch_size: 4
-input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]
-parameters { key: "alpha_ms" value { string_value: "%s" } } parameters { key: "beta_ms" value { string_value: "%s" } }
-parameters { key: "slo_ms" value { string_value: "80" } }`, serveBytes, outputBytes, profile[0], profile[1])
-	return os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644)
 }
 
 // measureProcess measures one process through its three interfaces.
@@ -201,124 +174,6 @@ func sendEvenly(ctx context.Context, ask door, l load, requests int) (took []tim
 func sleepUntil(due time.Time) {
 	time.Sleep(time.Until(due) - time.Millisecond)
 	for time.Until(due) > 0 {
-	}
-}
-
-// startServe runs the process and returns the addresses of its interfaces; ended is closed when it has ended.
-func (c ServeConfig) startServe(ctx context.Context, models string, processors int) (addresses map[string]string, ended chan struct{}, err error) {
-	ended = make(chan struct{})
-	flags := []string{"-models", models, "-emulate", "1", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-listen", "127.0.0.1:0"}
-	cmd := exec.CommandContext(ctx, c.Command[0], slices.Concat(c.Command[1:], flags)...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = patience
-
-	log, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		close(ended)
-		return nil, ended, err
-	}
-
-	told := make(chan map[string]string, 1)
-	go func() {
-		defer close(ended)
-		told <- readAddresses(log)
-		_, _ = io.Copy(io.Discard, log)
-		_ = cmd.Wait() // it was told to end
-	}()
-
-	select {
-	case addresses = <-told:
-	case <-time.After(patience):
-	}
-	if addresses["rest"] == "" || addresses["scheduler"] == "" {
-		return nil, ended, fmt.Errorf("%s does not tell where it listens", strings.Join(c.Command, " "))
-	}
-	return addresses, ended, nil
-}
-
-var logged = regexp.MustCompile(`msg="(scheduler) listens" address=(\S+)|msg="gateway listens".* rest=(\S+) grpc=(\S+)`)
-
-// readAddresses reads the process's log up to the line of the gateway, which starts last.
-func readAddresses(log io.Reader) map[string]string {
-	found := map[string]string{}
-	// The kernel chooses the ports, so only the log names them.
-	for lines := bufio.NewScanner(log); found["rest"] == "" && lines.Scan(); {
-		if m := logged.FindStringSubmatch(lines.Text()); m != nil && m[1] != "" {
-			found["scheduler"] = m[2]
-		} else if m != nil {
-			found["rest"], found["grpc"] = m[3], m[4]
-		}
-	}
-	return found
-}
-
-func restDoor(client *http.Client, address string) door {
-	return func(ctx context.Context, l load) error {
-		parameters := ""
-		if l.timeout > 0 {
-			parameters = fmt.Sprintf(`"parameters":{"timeout":%d},`, l.timeout.Microseconds())
-		}
-
-		body := fmt.Sprintf(`{%s"inputs":[{"name":"x","datatype":"UINT8","shape":[1,%d],"data":[%s0]}]}`, parameters, serveBytes, strings.Repeat("0,", serveBytes-1))
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v2/models/"+l.model+"/infer", strings.NewReader(body))
-		if err != nil {
-			return err
-		}
-
-		answer, err := client.Do(r)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-
-		switch {
-		case err != nil:
-			return err
-		case answer.StatusCode == http.StatusGatewayTimeout:
-			return errDropped
-		case answer.StatusCode != http.StatusOK:
-			return fmt.Errorf("status %d: %.200s", answer.StatusCode, text)
-		}
-		return nil
-	}
-}
-
-func grpcDoor(client oip.GRPCInferenceServiceClient) door {
-	return func(ctx context.Context, l load) error {
-		r := &oip.ModelInferRequest{ModelName: l.model, RawInputContents: [][]byte{make([]byte, serveBytes)},
-			Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, serveBytes}}}}
-		if l.timeout > 0 {
-			r.Parameters = map[string]*oip.InferParameter{"timeout": {ParameterChoice: &oip.InferParameter_Int64Param{Int64Param: l.timeout.Microseconds()}}}
-		}
-
-		_, err := client.ModelInfer(ctx, r)
-
-		// One code covers deadlines that cannot be met and deadlines that passed before the scheduler was asked.
-		if status.Code(err) == codes.DeadlineExceeded {
-			return errDropped
-		}
-		return err
-	}
-}
-
-func libraryDoor(client *frontend.Client) door {
-	return func(ctx context.Context, l load) error {
-		if l.timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, l.timeout)
-			defer cancel()
-		}
-		r, err := client.InferCopy(ctx, l.model, make([]byte, serveBytes))
-		r.Release()
-		if errors.Is(err, context.DeadlineExceeded) {
-			return errDropped
-		}
-		return err
 	}
 }
 

@@ -1,12 +1,10 @@
 package sessions
 
 import (
-	"fmt"
 	"time"
 
 	"downbeat.dev/bench/policy"
 	"downbeat.dev/core/plan"
-	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sim"
 )
 
@@ -20,11 +18,6 @@ const (
 	trialWarm  = time.Second // warm-up, in which the scheduler learns the rates; not counted
 )
 
-// splitShare is the part of a latency that is divided among the stages. Budgets that use all of it leave no slack
-// when two stages want a GPU at once: over four seeds of f9, shares of 1, 0.9, 0.75, 0.6 and 0.45 admitted 43, 41,
-// 45, 47 and 47 sessions.
-const splitShare = 0.6
-
 // central serves sessions with one queue per module and all GPUs for every module.
 type central struct {
 	w        *Workload
@@ -36,186 +29,6 @@ type central struct {
 	budgets  [][]time.Duration           // by application and stage; of the last layout
 	offsets  [][]time.Duration           // likewise
 	single   []sim.Duration              // by model of the World: the time of one frame's requests together
-}
-
-// describeStages describes an application's modules as stages: processor time, then the GPU.
-func describeStages(a *Application, quality int) (plan.Application, error) {
-	p := plan.Application{Hop: hop}
-	for i := range a.Modules {
-		// Each module is two stages, its processor's and its model's; module i's model is stage 2 i + 1.
-		m := &a.Modules[i]
-		var after []int32
-		for _, before := range m.After {
-			after = append(after, 2*before+1)
-		}
-		of, err := profileOf(a, i, quality)
-		if err != nil {
-			return p, err
-		}
-		p.Stages = append(p.Stages, plan.Stage{Fixed: m.CPU, After: after}, plan.Stage{Profile: of, FanOut: float64(m.FanOut), After: []int32{int32(2 * i)}})
-	}
-	return p, nil
-}
-
-// profileOf returns a module's ℓ(b).
-func profileOf(a *Application, module, quality int) (*profile.Profile, error) {
-	one := float64(a.exec(module, quality))
-
-	// The launch is the part of ℓ(1) that a larger batch does not repeat.
-	return profile.Linear(time.Duration(one*(1-launchShare)), time.Duration(one*launchShare), batchMax)
-}
-
-// layout divides the latencies for streams that run at the same time, at the best qualities that fit, and returns the
-// GPUs that the lightest qualities need.
-func (c *central) layout(streams []Stream) (least float64, err error) {
-	apps := c.w.Apps
-	rate := make([]float64, len(apps))
-	levels := 1
-	for _, s := range streams {
-		rate[s.App] += s.FPS
-		if c.adapt {
-			levels = max(levels, len(apps[s.App].Qualities))
-		}
-	}
-
-	// Use the best qualities whose demand fits, or the lightest.
-	target := plan.DefaultTargets().At(c.w.Workers) * float64(c.w.Workers)
-	for level := range levels {
-		least = 0
-
-		budgets, offsets := make([][]time.Duration, len(apps)), make([][]time.Duration, len(apps))
-		for k := range apps {
-			if rate[k] == 0 {
-				continue
-			}
-
-			a, err := describeStages(&apps[k], min(level, len(apps[k].Qualities)-1))
-			if err != nil {
-				return 0, err
-			}
-			b, err := plan.SplitLatency(a, rate[k], time.Duration(float64(apps[k].Latency)*splitShare))
-			if err != nil {
-				return 0, fmt.Errorf("application %q: %w", apps[k].Name, err)
-			}
-
-			// The undivided rest is common to all stages, in proportion.
-			for j := range b.Budget {
-				b.Budget[j] = time.Duration(float64(b.Budget[j]) / splitShare)
-				b.Offset[j] = time.Duration(float64(b.Offset[j]) / splitShare)
-			}
-			budgets[k], offsets[k] = b.Budget, b.Offset
-			least += b.Total
-		}
-		c.budgets, c.offsets = budgets, offsets
-		if least <= target {
-			break
-		}
-	}
-	return least, nil
-}
-
-// world builds the World and its sessions after layout.
-func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim.Session, error) {
-	w := &sim.World{GPUs: c.w.Workers, Slowness: c.slowness, Ctrl: ctrlDelay, Data: dataDelay}
-	first := make([]int32, len(c.w.Apps))
-	c.single = c.single[:0]
-	for k := range c.w.Apps {
-		a := &c.w.Apps[k]
-		first[k] = int32(len(w.Models))
-
-		// An application without sessions has no budgets and no models.
-		if c.budgets[k] == nil {
-			continue
-		}
-		for i := range a.Modules {
-			m, err := c.worldModel(k, i)
-			if err != nil {
-				return nil, nil, err
-			}
-			w.Models = append(w.Models, m)
-
-			// The time of a frame's requests at once bounds the time behind a second attempt.
-			p, err := profileOf(a, i, 0)
-			if err != nil {
-				return nil, nil, err
-			}
-			c.single = append(c.single, sim.Duration(p.Exec(a.Modules[i].FanOut)))
-		}
-	}
-
-	// A module is two stages: its processor time, then its requests.
-	w.Rates = make([]float64, len(w.Models))
-	var all []sim.Session
-	for i, s := range streams {
-		a := &c.w.Apps[s.App]
-		period := time.Duration(1e9 / s.FPS)
-
-		session := sim.Session{Latency: sim.Duration(a.Latency), Period: sim.Duration(period),
-			First: sim.Time(s.From + phase(c.seed, i, period)), Last: sim.Time(min(s.Until, span))}
-		for j := range a.Modules {
-			m := &a.Modules[j]
-			model := first[s.App] + int32(j)
-
-			w.Rates[model] += s.FPS * float64(m.FanOut)
-			var after []int32
-			for _, before := range m.After {
-				after = append(after, 2*before+1)
-			}
-			session.Stages = append(session.Stages, sim.Stage{Model: sim.Hook, Fixed: sim.Duration(m.CPU), After: after},
-				sim.Stage{Model: model, FanOut: m.FanOut, After: []int32{int32(2 * j)}, Offset: sim.Duration(c.offsets[s.App][2*j+1])})
-		}
-		c.allowSecondTries(session.Stages)
-		all = append(all, session)
-	}
-	return w, all, nil
-}
-
-// allowSecondTries makes dropped requests be made again if their frame has time for the later stages, as the frontend
-// does (decision 0143). Static plans do not have this.
-func (c *central) allowSecondTries(stages []sim.Stage) {
-	if c.server != nil {
-		return
-	}
-	for j := len(stages) - 1; j >= 0; j-- {
-		s := &stages[j]
-		takes := s.Fixed
-		if s.Model != sim.Hook {
-			takes += c.single[s.Model]
-		}
-		s.Rest += sim.Duration(hop)
-		for _, before := range s.After {
-			stages[before].Rest = max(stages[before].Rest, s.Rest+takes)
-		}
-	}
-}
-
-// worldModel returns a module as a World's model.
-func (c *central) worldModel(app, module int) (sim.Model, error) {
-	a := &c.w.Apps[app]
-	m := sim.Model{Name: a.Name + "/" + a.Modules[module].Name, SLO: sim.Duration(a.Latency - c.offsets[app][2*module+1])}
-	if c.server != nil { // a static plan uses exactly the stage's own share
-		m.SLO = sim.Duration(c.budgets[app][2*module+1])
-	}
-
-	if !c.adapt || len(a.Qualities) == 1 || c.floors {
-		quality := 0
-		if c.floors {
-			quality = len(a.Qualities) - 1
-		}
-		p, err := profileOf(a, module, quality)
-		m.Profile = p
-		return m, err
-	}
-
-	// Qualities are variants of one family: the scheduler chooses by price.
-	for q := range a.Qualities {
-		p, err := profileOf(a, module, q)
-		if err != nil {
-			return m, err
-		}
-		m.Variants = append(m.Variants, sim.Variant{Name: a.Qualities[q].Name, Accuracy: a.Qualities[q].Accuracy, Profiles: []*profile.Profile{p}})
-	}
-	return m, nil
 }
 
 // run serves streams until span.

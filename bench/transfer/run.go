@@ -8,11 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync/atomic"
 	"text/tabwriter"
-	"time"
-
-	"downbeat.dev/rdma"
 )
 
 // ops are the measured operations per provider, with the references' names for them.
@@ -175,132 +171,6 @@ func percentilesOf(v []int64) (p50, p99, p999, p9999 int64) {
 	slices.Sort(v)
 	at := func(perMyriad int) int64 { return v[min(len(v)-1, len(v)*perMyriad/10000)] }
 	return at(5000), at(9900), at(9990), at(9999)
-}
-
-// probe is the measuring node. A measurement begins where the previous one ended, on the loop that completed it, as
-// in the reference: no other goroutine has to be woken in between.
-type probe struct {
-	node  *rdma.Node
-	peers []*rdma.Peer
-	chain [][]rdma.Read
-	dst   []*rdma.Buffer
-	msg   []byte
-
-	one   bool // reads are from one peer, as perftest's
-	op    string
-	epoch time.Time     // origin of the times
-	began time.Duration // also the end of the previous measurement, as in the references: one clock reading each
-	turn  int
-	more  int          // measurements still to begin
-	to    []int64      // owned by the completing goroutine, until ended
-	left  atomic.Int32 // completions until the measurement ends
-	ended chan error   // the round is over
-	done  func(error)
-}
-
-func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (*probe, error) {
-	p := &probe{epoch: time.Now(), ended: make(chan error, 64), msg: make([]byte, echoBytes)}
-	p.done, p.one = p.completeCall, provider == "verbs"
-
-	var err error
-	pool := int64(4 * c.Peers * c.Bytes)
-	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
-	if c.NetNS != "" && err != nil { // the child's address is not ours
-		p.node, err = rdma.Open(nodeConfig(provider, "127.0.0.1", pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
-	}
-	if err != nil {
-		return nil, err
-	}
-
-	for _, e := range ends {
-		peer, err := p.node.Connect(ctx, e.Addr)
-		if err != nil {
-			p.closeProbe()
-			return nil, err
-		}
-
-		b, err := p.node.Alloc(c.Bytes)
-		if err != nil {
-			p.closeProbe()
-			return nil, err
-		}
-
-		p.peers = append(p.peers, peer)
-		p.dst = append(p.dst, b)
-		p.chain = append(p.chain, []rdma.Read{{Dst: b.Bytes(), Src: e.Remote}})
-	}
-	return p, nil
-}
-
-// measureCalls appends n latencies of op in ns, each from the first call to the last completion.
-func (p *probe) measureCalls(op string, n int, to []int64) ([]int64, error) {
-	p.op, p.more, p.to = op, n, to
-	p.began = time.Since(p.epoch)
-	p.beginCall()
-
-	late := time.NewTimer(roundMax)
-	defer late.Stop()
-	select {
-	case err := <-p.ended:
-		return p.to, err
-	case <-late.C:
-		return to, fmt.Errorf("%d completions did not come within %v", n, roundMax)
-	}
-}
-
-func (p *probe) beginCall() {
-	p.more--
-	p.left.Store(1)
-	if p.op == "incast" {
-		p.left.Store(int32(len(p.peers)))
-	}
-
-	switch p.op {
-	case "echo":
-		if err := p.peers[0].Send(p.msg); err != nil {
-			p.ended <- err
-		}
-	case "read":
-		// A verbs reference reads from one peer, and ours does the same; otherwise the reads cycle through all peers.
-		if !p.one {
-			p.turn = (p.turn + 1) % len(p.peers)
-		}
-		p.peers[p.turn].Read(p.chain[p.turn], p.done)
-	case "incast":
-		for i, peer := range p.peers {
-			peer.Read(p.chain[i], p.done)
-		}
-	}
-}
-
-// completeCall is called for each completion: by a loop, or within Read.
-func (p *probe) completeCall(err error) {
-	if err != nil {
-		p.ended <- err
-		return
-	}
-
-	if p.left.Add(-1) != 0 {
-		return
-	}
-
-	// One clock reading ends this call and begins the next, as in the references.
-	now := time.Since(p.epoch)
-	p.to = append(p.to, int64(now-p.began))
-	p.began = now
-
-	if p.more == 0 {
-		p.ended <- nil
-		return
-	}
-	p.beginCall()
-}
-
-func (p *probe) closeProbe() {
-	for _, b := range p.dst {
-		b.Free()
-	}
-	p.node.Close()
 }
 
 // WriteJSON prints the rows as a JSON array.
