@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -394,5 +396,39 @@ func TestPublishedNumbers(t *testing.T) {
 		if text := strings.Join(got, " "); text != want {
 			t.Errorf("%s: %s, published: %s", name, text, want)
 		}
+	}
+}
+
+// TestNamesOfNoModelAreNoLabels: a message that is refused while it is decoded names a model that was not looked up.
+// Callers can invent any number of names, and each label stays in memory.
+func TestNamesOfNoModelAreNoLabels(t *testing.T) {
+	c, _ := client(t, compute)
+	g := New(c, Options{})
+	infer := oip.NewGRPCInferenceServiceClient(connectTo(t, g))
+	for _, name := range []string{"invented-1", "invented-2", "sum"} {
+		_, err := infer.ModelInfer(context.Background(), &oip.ModelInferRequest{ModelName: name, Parameters: map[string]*oip.InferParameter{"timeout": whole(-1)}})
+		if status.Code(err) != codes.InvalidArgument {
+			t.Fatal(err)
+		}
+	}
+
+	// The name of a model remains a label.
+	var labels []string
+	counts := make(chan prometheus.Metric, 16)
+	g.metrics.failure.Collect(counts)
+	for close(counts); len(counts) > 0; {
+		var m dto.Metric
+		if err := (<-counts).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range m.Label {
+			if l.GetName() == "model" {
+				labels = append(labels, l.GetValue())
+			}
+		}
+	}
+	slices.Sort(labels)
+	if want := []string{"", "sum"}; !slices.Equal(labels, want) {
+		t.Errorf("labels %q, want %q", labels, want)
 	}
 }

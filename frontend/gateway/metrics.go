@@ -126,13 +126,18 @@ func (m *metrics) metricsOf(name, version string) *modelMetrics {
 	return mm
 }
 
+// isAnnounced reports whether a model or an application is announced.
+func (m *metrics) isAnnounced(name, version string) bool {
+	return m.client.Model(name, version) != nil || m.beside != nil && m.beside.Model(name, version) != nil
+}
+
 // pruneForgotten removes the models that the scheduler has forgotten, before another model is counted. mu is held.
 func (m *metrics) pruneForgotten() {
 	if !m.client.Connected() {
 		return // without a scheduler, announced models may come back
 	}
 	for key := range m.models {
-		if m.client.Model(key.name, key.version) != nil || m.beside != nil && m.beside.Model(key.name, key.version) != nil {
+		if m.isAnnounced(key.name, key.version) {
 			continue
 		}
 
@@ -213,10 +218,15 @@ func (m *metrics) countFault(name string, f *fault) {
 		return
 	}
 
-	// Names that anyone can invent would grow the registry without bound.
+	// Names that anyone can invent would grow the registry without bound. A message may be refused before its model is
+	// looked up.
 	switch f.reason {
 	case "unknown_model", noScheduler, "forbidden", "unauthenticated":
 		name = ""
+	default:
+		if !m.isAnnounced(name, "") {
+			name = ""
+		}
 	}
 	m.failure.WithLabelValues(f.reason, strings.Clone(name), "").Inc() // name may lie in a call's buffer
 }
