@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -36,7 +37,18 @@ func (f *fault) GRPCStatus() *status.Status { return status.New(f.code, f.text) 
 const httpCanceled = 499
 
 func refusalFault(status int, code codes.Code, reason, text string) *fault {
-	return &fault{http: status, code: code, reason: reason, text: text}
+	return &fault{http: status, code: code, reason: reason, text: cutText(text)}
+}
+
+// textMax bounds an error's text, which may repeat what the client sent. gRPC sends it in a header, and clients take
+// headers of some KiB.
+const textMax = 4 << 10
+
+func cutText(text string) string {
+	if len(text) <= textMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:textMax], "") + "…" // the cut may be within a character
 }
 
 func invalidFault(format string, args ...any) *fault {

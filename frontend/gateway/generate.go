@@ -28,7 +28,7 @@ func (in *inference) parseGenerate(_ *http.Request, text []byte) *fault {
 		case in.hasInput(key):
 			s.refuse(in.parseGenerated(s, key))
 		case key == "id":
-			in.id = s.readString()
+			in.id = s.readName(key)
 		case key == "parameters":
 			s.eachMember(func(key string) { s.refuse(in.parseGenerateParameter(s, key)) })
 		default:

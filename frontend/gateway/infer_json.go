@@ -13,7 +13,7 @@ func (in *inference) parseRequest(text, tail []byte) *fault {
 	s.eachMember(func(key string) {
 		switch key {
 		case "id":
-			in.id = s.readString()
+			in.id = s.readName(key)
 		case "parameters":
 			s.refuse(in.parseParameters(s))
 		case "inputs":
@@ -105,9 +105,9 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte) []byte {
 	s.eachMember(func(key string) {
 		switch key {
 		case "name":
-			t.name = s.readString()
+			t.name = s.readName(key)
 		case "datatype":
-			t.datatype = model.Datatype(s.readString())
+			t.datatype = model.Datatype(s.readName(key))
 		case "shape":
 			t.shape = in.readShape(s)
 		case "data":
@@ -232,7 +232,7 @@ func (in *inference) parseOutput(s *jsonScanner) *fault {
 	s.eachMember(func(key string) {
 		switch key {
 		case "name":
-			o.name = s.readString()
+			o.name = s.readName(key)
 		case "parameters":
 			s.eachMember(func(key string) {
 				switch key {

@@ -10,8 +10,6 @@ import (
 	_ "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"downbeat.dev/core/model"
 )
 
 // inferMessage is a ModelInferRequest as received: its strings and tensors point into buf until release.
@@ -68,11 +66,11 @@ func (m *inferMessage) decodeMessage(msg []byte) error {
 		// The numbers are those of ModelInferRequest.
 		switch num {
 		case 1:
-			m.name = viewText(b)
+			return takeName(&m.name, "model_name", b)
 		case 2:
-			m.version = viewText(b)
+			return takeName(&m.version, "model_version", b)
 		case 3:
-			m.id = viewText(b)
+			return takeName(&m.id, "id", b)
 		case 4:
 			// Decoding continues after a fault: a stream's error names the request's id, which may follow.
 			name, p, err := decodeParameter(b)
@@ -92,6 +90,16 @@ func (m *inferMessage) decodeMessage(msg []byte) error {
 		}
 		return nil
 	})
+}
+
+// takeName takes a name from a message. Errors repeat names, and a long error breaks a caller's whole connection: gRPC
+// sends it in a header.
+func takeName[T ~string](to *T, what string, b []byte) error {
+	if len(b) > nameMax {
+		return fmt.Errorf("%s: %d bytes: must be at most %d", what, len(b), nameMax)
+	}
+	*to = T(viewText(b))
+	return nil
 }
 
 // applyParameter applies one request parameter.
@@ -132,9 +140,9 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 			return t.appendDimension(n)
 		case typ != protowire.BytesType:
 		case num == 1:
-			t.name = viewText(b)
+			return takeName(&t.name, "input name", b)
 		case num == 2:
-			t.datatype = model.Datatype(viewText(b))
+			return takeName(&t.datatype, "input datatype", b)
 		case num == 3:
 			return t.appendPackedShape(b)
 		case num == 4:
@@ -191,7 +199,7 @@ func (m *inferMessage) decodeOutput(msg []byte) error {
 		switch {
 		case typ != protowire.BytesType:
 		case num == 1:
-			o.name = viewText(b)
+			return takeName(&o.name, "output name", b)
 		case num == 2:
 			name, p, err := decodeParameter(b)
 			switch {

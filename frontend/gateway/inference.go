@@ -19,6 +19,7 @@ const (
 	rowsMax     = 1024
 	tensorsMax  = 256
 	dimsMax     = 16
+	nameMax     = 1024 // bytes of a name, a version, a datatype or an id
 	timeoutMax  = time.Hour
 	classesMax  = 1 << 16
 	priorityMax = 255

@@ -14,6 +14,18 @@ func (s *jsonScanner) readString() string {
 	return string(unquoteText(raw))
 }
 
+// readName is readString for a name, which errors repeat.
+func (s *jsonScanner) readName(what string) string {
+	raw := s.rawString()
+	if len(raw) > nameMax {
+		s.failAt("%s: %d bytes: must be at most %d", what, len(raw), nameMax)
+	}
+	if s.err != nil {
+		return ""
+	}
+	return string(unquoteText(raw))
+}
+
 // rawString reads a string and returns the bytes between the quotes, with their escapes.
 func (s *jsonScanner) rawString() []byte {
 	if !s.expectByte('"') {

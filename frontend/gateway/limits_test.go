@@ -2,12 +2,17 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"downbeat.dev/frontend/gateway/oip"
 	"downbeat.dev/internal/memcost"
 )
 
@@ -62,5 +67,52 @@ func TestLargeCallsAreNotKept(t *testing.T) {
 		if in.isLarge() != c.large {
 			t.Errorf("%s: large: %v", c.name, in.isLarge())
 		}
+	}
+}
+
+// TestLongNamesCostNobodyElse: an error repeats the names in a request, and gRPC sends errors in a header. A name as
+// long as a message would end the connection, and with it the calls of others behind the same proxy.
+func TestLongNamesCostNobodyElse(t *testing.T) {
+	_, server, addr := serving(t, Options{}, nil)
+	c := oip.NewGRPCInferenceServiceClient(dialRPC(t, addr))
+	stream, err := c.ModelStreamInfer(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	long := strings.Repeat("\x01", 8<<20)
+	tensors := func(name, datatype string) []*oip.ModelInferRequest_InferInputTensor {
+		return []*oip.ModelInferRequest_InferInputTensor{{Name: name, Datatype: datatype, Shape: []int64{1, 2}}, {Name: "b", Datatype: "FP32", Shape: []int64{1, 2}}}
+	}
+	for name, r := range map[string]*oip.ModelInferRequest{
+		"model":     {ModelName: long},
+		"version":   {ModelName: "sum", ModelVersion: long},
+		"id":        {ModelName: "sum", Id: long},
+		"input":     {ModelName: "sum", Inputs: tensors(long, "FP32")},
+		"datatype":  {ModelName: "sum", Inputs: tensors("a", long)},
+		"output":    {ModelName: "sum", Outputs: []*oip.ModelInferRequest_InferRequestedOutputTensor{{Name: long}}},
+		"parameter": {ModelName: "sum", Inputs: []*oip.ModelInferRequest_InferInputTensor{{Parameters: map[string]*oip.InferParameter{"shared_memory_" + long: whole(1)}}}},
+	} {
+		_, err := c.ModelInfer(context.Background(), r, grpc.MaxCallSendMsgSize(64<<20))
+		if status.Code(err) != codes.InvalidArgument || len(err.Error()) > 2*textMax {
+			t.Errorf("%s: an error of %d bytes: %.200s", name, len(err.Error()), err)
+		}
+	}
+
+	// Messages of other calls are short, but may consist of one name.
+	if _, err := c.ModelMetadata(context.Background(), &oip.ModelMetadataRequest{Name: long[:otherMax-16]}); status.Code(err) != codes.NotFound || len(err.Error()) > 2*textMax {
+		t.Errorf("metadata: an error of %d bytes: %.200s", len(err.Error()), err)
+	}
+
+	body := `{"inputs":[{"name":"` + strings.Repeat("é", 1<<20) + `","shape":[1],"datatype":"FP32","data":[1]}]}`
+	if code, _, text := call(t, "POST", "http://"+server+"/v2/models/sum/infer", strings.NewReader(body)); code != 400 || len(text) > 2*textMax {
+		t.Errorf("REST: %d, %d bytes: %.200s", code, len(text), text)
+	}
+
+	if err := stream.Send(sumRequest(floats(1, 2), floats(3, 4))); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := stream.Recv(); err != nil || r.ErrorMessage != "" {
+		t.Errorf("a stream on the same connection: %v %v", r, err)
 	}
 }

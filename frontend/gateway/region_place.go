@@ -23,7 +23,7 @@ func (p *place) setParameter(parameter string, value int64) *fault {
 	case "shared_memory_byte_size":
 		p.size, p.sized = value, true
 	default:
-		return invalidFault("parameter %s: no such parameter: must be shared_memory_region, shared_memory_offset or shared_memory_byte_size", parameter)
+		return invalidFault("parameter %.40s: no such parameter: must be shared_memory_region, shared_memory_offset or shared_memory_byte_size", parameter)
 	}
 	if value < 0 {
 		return invalidFault("parameter %s: %d: must be 0 or more", parameter, value)
