@@ -30,14 +30,30 @@ func contentsField(datatype model.Datatype) (protowire.Number, string) {
 	return 0, ""
 }
 
-// typedContents converts an encoded InferTensorContents to raw elements.
-func typedContents(t *input, msg []byte) ([]byte, *fault) {
+// contentsLimit bounds the raw elements of typed contents of n encoded bytes: an element takes a byte there and its size
+// here, a text two bytes and a length of four.
+func contentsLimit(t *input, n int) int {
+	limit := n * max(t.datatype.Size(), 2)
+	if hint := sizeHint(t); hint > 0 {
+		limit = min(limit, hint+hintSlack)
+	}
+	return limit
+}
+
+// typedContents converts an encoded InferTensorContents to raw elements. The call counts their memory.
+func (in *inference) typedContents(t *input, msg []byte) ([]byte, *fault) {
 	want, field := contentsField(t.datatype)
 	if want == 0 {
 		return nil, invalidFault("input %q: datatype %q has no typed contents: use raw_input_contents", t.name, t.datatype)
 	}
 
-	var raw []byte
+	limit := contentsLimit(t, len(msg))
+	if f := in.takeBytes(int64(limit)); f != nil {
+		return nil, f
+	}
+
+	// Eight bytes more than the limit: an element that exceeds it is noticed after it was appended.
+	raw := make([]byte, 0, limit+8)
 	var fail *fault
 
 	// A repeated field may be packed, unpacked or mixed: append each part in order.
@@ -49,9 +65,12 @@ func typedContents(t *input, msg []byte) ([]byte, *fault) {
 		case t.datatype == model.Bytes && typ == protowire.BytesType:
 			raw = append(le.AppendUint32(raw, uint32(len(b))), b...)
 		case typ == protowire.BytesType:
-			raw, fail = appendPacked(raw, b, t)
+			raw, fail = appendPacked(raw, b, t, limit)
 		default:
 			raw, fail = appendVarint(raw, n, t)
+		}
+		if fail == nil && len(raw) > limit {
+			fail = excessFault(t)
 		}
 		return nil
 	})
@@ -62,12 +81,23 @@ func typedContents(t *input, msg []byte) ([]byte, *fault) {
 	return raw, fail
 }
 
-// appendPacked appends a packed field's elements. Floats already have their raw form.
-func appendPacked(raw, b []byte, t *input) ([]byte, *fault) {
+func excessFault(t *input) *fault {
+	return invalidFault("input %q: contents: more elements than shape %v takes", t.name, t.shape)
+}
+
+// appendPacked appends a packed field's elements, as long as the raw elements have at most limit bytes. Floats already
+// have their raw form.
+func appendPacked(raw, b []byte, t *input, limit int) ([]byte, *fault) {
 	if t.datatype == model.FP32 || t.datatype == model.FP64 {
+		if len(b) > limit-len(raw) {
+			return raw, excessFault(t)
+		}
 		return append(raw, b...), nil
 	}
 	for len(b) > 0 {
+		if len(raw) > limit {
+			return raw, excessFault(t)
+		}
 		n, k := protowire.ConsumeVarint(b)
 		if k < 0 {
 			return raw, invalidFault("input %q: contents: %v", t.name, protowire.ParseError(k))

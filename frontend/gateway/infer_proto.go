@@ -256,7 +256,7 @@ func (m *inferMessage) resolveContents() *fault {
 			t.raw, t.given = raws[0], true
 			raws = raws[1:]
 		case m.contents[i] != nil:
-			raw, f := typedContents(t, m.contents[i])
+			raw, f := m.typedContents(t, m.contents[i])
 			if f != nil {
 				return f
 			}

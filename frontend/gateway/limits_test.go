@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -115,4 +116,25 @@ func TestLongNamesCostNobodyElse(t *testing.T) {
 	if r, err := stream.Recv(); err != nil || r.ErrorMessage != "" {
 		t.Errorf("a stream on the same connection: %v %v", r, err)
 	}
+}
+
+// TestTypedContentsCountAsParsed: an integer of gRPC's typed contents has one byte on the wire and up to eight in
+// memory. The bound on the memory of messages also holds for these eight, and no more are parsed than the shape takes.
+func TestTypedContentsCountAsParsed(t *testing.T) {
+	const elements, bound, most = 1 << 20, 4 << 20, 20 << 20
+	g, _, addr := serving(t, Options{MemoryMax: bound}, nil)
+	c := oip.NewGRPCInferenceServiceClient(dialRPC(t, addr))
+	for _, x := range []struct {
+		shape int64
+		code  codes.Code
+	}{{elements, codes.ResourceExhausted}, {2, codes.InvalidArgument}} {
+		request := &oip.ModelInferRequest{ModelName: "sum", Inputs: []*oip.ModelInferRequest_InferInputTensor{
+			{Name: "a", Datatype: "INT64", Shape: []int64{x.shape}, Contents: &oip.InferTensorContents{Int64Contents: make([]int64, elements)}}}}
+		var err error
+		took := memcost.Allocated(func() { _, err = c.ModelInfer(context.Background(), request) })
+		if status.Code(err) != x.code || took > most {
+			t.Errorf("shape [%d]: %v, %d MiB of memory", x.shape, err, took>>20)
+		}
+	}
+	until(t, func() bool { runtime.GC(); return g.memory.used.Load() == 0 })
 }
