@@ -16,16 +16,24 @@ func (c *Client) DoAll(ctx context.Context, calls []Call) {
 		begun[i], calls[i].Err = c.beginParts(ctx, &calls[i].Request)
 	}
 	c.submitCalls(begun)
+	c.prepareInputs(begun, calls)
 
 	for i, p := range begun {
 		if p == nil {
 			continue
 		}
-		if calls[i].Prepare != nil {
-			c.prepareInput(p, &calls[i].Request)
-		}
 		calls[i].Result, calls[i].Err = c.waitFor(ctx, p, calls[i].Input)
 		calls[i].endParts()
+	}
+}
+
+// prepareInputs runs the hooks of a burst, one after another, before any call is waited for: a batch of these calls
+// waits for the inputs of all. Nil calls have not started.
+func (c *Client) prepareInputs(begun []*call, calls []Call) {
+	for i, p := range begun {
+		if p != nil && calls[i].Prepare != nil {
+			c.prepareInput(p, &calls[i].Request)
+		}
 	}
 }
 
@@ -46,6 +54,9 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 		calls[i].Err = failed // including those that have not started
 	}
 	c.submitCalls(begun)
+	if failed == nil {
+		c.prepareInputs(begun, calls)
+	}
 
 	// Each call that has started must be waited for, even if it is cancelled.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -56,8 +67,6 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 		}
 		if failed != nil {
 			cancel(failed)
-		} else if calls[i].Prepare != nil {
-			c.prepareInput(p, &calls[i].Request)
 		}
 		calls[i].Result, calls[i].Err = c.waitFor(ctx, p, calls[i].Input)
 		calls[i].endParts()

@@ -289,6 +289,43 @@ func TestDoAll(t *testing.T) {
 	}
 }
 
+// TestDoAllPrepares: the hooks of all calls run before the first answer, because one batch waits for all their inputs.
+func TestDoAllPrepares(t *testing.T) {
+	for name, do := range map[string]func(*frontend.Client, []frontend.Call){
+		"DoAll": func(c *frontend.Client, calls []frontend.Call) { c.DoAll(context.Background(), calls) },
+		"DoWhole": func(c *frontend.Client, calls []frontend.Call) {
+			if err := c.DoWhole(context.Background(), calls); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := open(t, doubled, frontend.Options{})
+			s.Hold()
+			var prepared atomic.Int32
+			calls := make([]frontend.Call, 3)
+			for i := range calls {
+				calls[i].Request = frontend.Request{Model: "double", Input: input(t, c, 0, 0, 0, 0), Prepare: func(in []byte) error {
+					in[0] = byte(i)
+					prepared.Add(1)
+					return nil
+				}}
+			}
+
+			ended := make(chan struct{})
+			go func() { do(c, calls); close(ended) }()
+			wait(t, func() bool { return int(prepared.Load()) == len(calls) })
+			s.Serve()
+			<-ended
+			for i := range calls {
+				if calls[i].Err != nil || calls[i].Result.Data[0] != byte(2*i) {
+					t.Errorf("%d: %v %v", i, calls[i].Result.Data, calls[i].Err)
+				}
+			}
+		})
+	}
+}
+
 // TestDoWhole: of calls that are useless without each other, none begins after one has failed, and each gets an
 // error.
 func TestDoWhole(t *testing.T) {
