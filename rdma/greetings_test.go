@@ -66,6 +66,40 @@ func TestSilentStrangersLockNobodyOut(t *testing.T) {
 	}
 }
 
+// TestCloseRefusesNobody: a node that closes during a handshake ends it, and does not log it as a refused peer.
+func TestCloseRefusesNobody(t *testing.T) {
+	var log lockedBuffer
+	n, err := Open(Config{Token: "a token", Providers: []string{"tcp"}, Stall: 10 * time.Minute, Logger: textLogger(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostport, _, _ := strings.Cut(n.Addr(), "#")
+	s, err := net.Dial("tcp", hostport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+
+	// The first byte of a handshake: the node waits for the rest.
+	if _, err := s.Write([]byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	spoke := func() bool {
+		n.greetings.mu.Lock()
+		defer n.greetings.mu.Unlock()
+		return len(n.greetings.all) == 1 && n.greetings.all[0].spoke
+	}
+	for !spoke() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if text := log.String(); strings.Contains(text, "refused") {
+		t.Errorf("the log of a node that was closed: %s", text)
+	}
+}
+
 // TestSilentConnectionIsClosed shows that a connection that sends nothing is closed long before Stall.
 func TestSilentConnectionIsClosed(t *testing.T) {
 	n := open(t, Config{Token: "a token", Providers: []string{"tcp"}, Stall: 10 * time.Minute})

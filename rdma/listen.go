@@ -56,7 +56,7 @@ func (n *Node) acceptPeers(ln net.Listener) {
 		go func() {
 			defer n.wait.Done()
 			err := n.acceptHandshake(s, g)
-			if gaveWay := n.greetings.endGreeting(g); err != nil && !gaveWay {
+			if gaveWay := n.greetings.endGreeting(g); err != nil && !gaveWay && n.ctx.Err() == nil { // a closing node ends them all
 				n.greetings.logRefused(n.cfg.Logger, s.RemoteAddr().String(), err)
 			}
 		}()
