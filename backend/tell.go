@@ -103,8 +103,7 @@ func (b *Backend) tellLoaded(c change, r *route, load, warmUp time.Duration) {
 
 // tellFailed reports that a placement failed, and returns the reason.
 func (b *Backend) tellFailed(c change, why error) error {
-	text := why.Error()
-	b.tellState(c, wire.PlacementReport{State: wire.LoadFailed, Text: text[:min(len(text), wire.TextBytesMax)]})
+	b.tellState(c, wire.PlacementReport{State: wire.LoadFailed, Text: why.Error()})
 	return why
 }
 

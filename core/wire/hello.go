@@ -172,7 +172,7 @@ func DecodeWelcome(f Frame) (Welcome, error) {
 func AppendRefusal(dst []byte, m Refusal) []byte {
 	e := beginFrame(dst, TypeRefusal)
 	e.bool(m.Fatal)
-	e.text("text", m.Text[:min(len(m.Text), TextBytesMax)], TextBytesMax)
+	e.text("text", cutText(m.Text), TextBytesMax)
 	dst, _ = e.endFrame(1)
 	return dst
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -204,8 +205,10 @@ func (d *decoder) loaded() (gpus []bool) {
 	return gpus
 }
 
-// cutText cuts a text to the limit of a message, at a rune boundary.
+// cutText makes an error's text fit a message: UTF-8, as it may quote a file or a library, and cut to the limit at a
+// rune boundary. A message that cannot be encoded would be lost, and with it the end that its receiver waits for.
 func cutText(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= TextBytesMax {
 		return s
 	}

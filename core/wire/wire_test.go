@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"downbeat.dev/core/model"
 )
@@ -181,6 +182,48 @@ func BenchmarkSubmit64(b *testing.B) {
 		m, _ = DecodeSubmits(m, Frame{Type: TypeSubmit, Count: 64, Body: buf[HeaderBytes:]})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/msg")
+}
+
+// TestNoTextKeepsAnErrorBack: an error may quote anything and be of any length. Its message arrives all the same, since
+// the receiver waits for it.
+func TestNoTextKeepsAnErrorBack(t *testing.T) {
+	for _, text := range []string{"node \xff\xfe", "x" + strings.Repeat("ℓ", TextBytesMax), strings.Repeat("x", TextBytesMax-1) + "ℓ", strings.Repeat("\xff", TextBytesMax)} {
+		got := map[string]string{}
+		b, err := AppendModelAnswers(nil, []ModelAnswer{{Number: 1, Code: CommandFailed, Text: text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := DecodeModelAnswers(frameOf(t, b)); err != nil || len(m) != 1 {
+			t.Error(err)
+		} else {
+			got["answer"] = m[0].Text
+		}
+
+		if b, err = AppendPlacementReports(nil, []PlacementReport{{State: LoadFailed, Text: text}}); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := DecodePlacementReports(frameOf(t, b)); err != nil || len(m) != 1 {
+			t.Error(err)
+		} else {
+			got["report"] = m[0].Text
+		}
+
+		b = AppendRefusal(nil, Refusal{Text: text})
+		if len(b) == 0 {
+			t.Fatalf("no refusal for %.20q", text)
+		}
+		if m, err := DecodeRefusal(frameOf(t, b)); err != nil {
+			t.Error(err)
+		} else {
+			got["refusal"] = m.Text
+		}
+
+		for what, g := range got {
+			if !utf8.ValidString(g) || len(g) > TextBytesMax || !strings.HasPrefix(g, strings.ToValidUTF8(text, "\uFFFD")[:3]) {
+				t.Errorf("%s of %.20q: %.40q, %d bytes", what, text, g, len(g))
+			}
+		}
+	}
 }
 
 // TestSpareOffersAreChecked shows that an invalid weight or step ends the session that sent it.
