@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -73,6 +74,9 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	}
 	if err := d.settleSequence(root, c, sequence); err != nil {
 		return c, err
+	}
+	if err := c.checkTensors(); err != nil {
+		return c, fmt.Errorf("%s: %w", file, err)
 	}
 	return c, d.checkClasses(root, c)
 }

@@ -1,8 +1,10 @@
 package repo
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"downbeat.dev/core/model"
 )
@@ -78,6 +80,28 @@ func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped boo
 		return d.failAt(value{at: v.at}, what+".reshape", "%v of %q, whose dims %v are variable: not supported; want the graph's own dims", t.Reshape, t.Name, t.Shape)
 	case reshaped && countElements(t.Shape) != countElements(t.Reshape):
 		return d.failAt(value{at: v.at}, what+".reshape", "%v has %d elements, dims %v have %d", t.Reshape, countElements(t.Reshape), t.Shape, countElements(t.Shape))
+	}
+	return nil
+}
+
+// tensorNameMax bounds a tensor's name, in bytes, as messages do.
+const tensorNameMax = 256
+
+// checkTensors checks the number and the names of all tensors, also of those that the graph names and of a sequence's:
+// one that no message can carry would keep all models of the backend from the scheduler.
+func (c *Config) checkTensors() error {
+	for _, of := range []struct {
+		what string
+		list []TensorConfig
+	}{{"input", c.Inputs}, {"output", c.Outputs}} {
+		if len(of.list) > tensorsMax {
+			return fmt.Errorf("%d %ss with those of sequence_batching: want at most %d", len(of.list), of.what, tensorsMax)
+		}
+		for i := range of.list {
+			if name := of.list[i].Name; name == "" || len(name) > tensorNameMax || !utf8.ValidString(name) {
+				return fmt.Errorf("%s %q: a name of %d bytes: want 1 to %d of UTF-8", of.what, shortenText(name), len(name), tensorNameMax)
+			}
+		}
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func Names(dirs []string) ([]string, error) {
 				continue // an application, which no backend serves
 			}
 			if !strings.HasPrefix(e.Name(), ".") && isModel(filepath.Join(dir, e.Name())) {
-				all = append(all, e.Name())
+				all = append(all, listedName(e))
 			}
 		}
 	}

@@ -139,8 +139,8 @@ func OpenWith(dir string, o Options) (*Repository, error) {
 
 	r := &Repository{Dir: dir}
 	for _, e := range entries {
-		name := e.Name()
-		if strings.HasPrefix(name, ".") || !isModel(filepath.Join(dir, name)) {
+		name, path := listedName(e), filepath.Join(dir, e.Name())
+		if strings.HasPrefix(name, ".") || !isModel(path) {
 			continue // something else, such as test data
 		}
 
@@ -149,7 +149,7 @@ func OpenWith(dir string, o Options) (*Repository, error) {
 			return nil, fmt.Errorf("open model repository: %s has more than %d models", dir, modelsMax)
 		}
 
-		a, found, err := openApplication(filepath.Join(dir, name), name)
+		a, found, err := openApplication(path, name)
 		if err != nil {
 			r.Errors = append(r.Errors, ModelError{Model: name, Err: err})
 			continue
@@ -159,7 +159,7 @@ func OpenWith(dir string, o Options) (*Repository, error) {
 			continue
 		}
 
-		models, err := openModel(filepath.Join(dir, name), name, o)
+		models, err := openModel(path, name, o)
 		if err != nil {
 			r.Errors = append(r.Errors, ModelError{Model: name, Err: err})
 			continue
@@ -273,6 +273,10 @@ func readConfig(path string, o Options) (*Config, error) {
 	}
 	return parseConfig(path, text, func(c *Config, batchSaid bool) error { return c.completeFromFile(filepath.Dir(path), batchSaid, o) })
 }
+
+// listedName returns the name under which a directory is listed: as it is, if it is UTF-8. Lists of models go into
+// messages and metrics, which take no other texts; a model cannot have such a name.
+func listedName(e fs.DirEntry) string { return strings.ToValidUTF8(e.Name(), "\uFFFD") }
 
 // checkName restricts names to characters that are safe in URLs, metrics and paths.
 func checkName(name string) error {

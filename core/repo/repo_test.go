@@ -2,6 +2,7 @@ package repo
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -218,5 +219,50 @@ func TestLinksAreFollowed(t *testing.T) {
 	r, err := Open(dir)
 	if err != nil || len(r.Models) != 2 || len(r.Errors) > 0 {
 		t.Fatalf("a repository of links: %+v, %v", r, err)
+	}
+}
+
+// TestConfigsFitMessages: a name that no message can carry is an error of its model. It would otherwise keep the hello of
+// the backend from the scheduler, and end a process with the metrics of its scheduler.
+func TestConfigsFitMessages(t *testing.T) {
+	emulated := "platform: \"emulated\" parameters { key: \"alpha_ms\" value { string_value: \"1\" } } parameters { key: \"beta_ms\" value { string_value: \"2\" } } "
+	output := " output { name: \"y\" data_type: TYPE_FP32 dims: 1 }"
+	input := func(name string) string { return "input { name: \"" + name + "\" data_type: TYPE_FP32 dims: 1 } " }
+	var many, states strings.Builder
+	for i := range tensorsMax {
+		many.WriteString(input(fmt.Sprint("x", i)))
+	}
+	for i := range 2 {
+		fmt.Fprintf(&states, "state { input_name: \"s%d\" output_name: \"t%d\" data_type: TYPE_FP32 dims: 1 }", i, i)
+	}
+
+	for text, want := range map[string]string{
+		input("caf\\303\\251") + output:                                        "",
+		input("caf\\303\" \"\\251") + output:                                   "",
+		input("caf\\351") + output:                                             "want UTF-8",
+		input("caf\xe9") + output:                                              "want UTF-8",
+		input(strings.Repeat("x", 256)) + output:                               "",
+		input(strings.Repeat("x", 257)) + output:                               "257 bytes: want 1 to 256",
+		many.String() + output:                                                 "",
+		many.String() + output + "sequence_batching {" + states.String() + "}": "66 inputs",
+		input("x") + output + "parameters { key: \"family\" value { string_value: \"caf\\351\" } }": "want UTF-8",
+	} {
+		_, err := ParseConfig("config.pbtxt", []byte(emulated+text))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want …%s…", text, err, want)
+		}
+	}
+}
+
+// TestNoNameOfADirectoryIsMoreThanText: a name that is not UTF-8, as from an archive in another encoding, is listed as
+// text, since messages and metrics take no other.
+func TestNoNameOfADirectoryIsMoreThanText(t *testing.T) {
+	dir := write(t, map[string]string{"a/config.pbtxt": good, "a/1/model.onnx": "x", "caf\xe9/config.pbtxt": good, "caf\xe9/1/model.onnx": "x"})
+	r, err := Open(dir)
+	if err != nil || len(r.Models) != 1 || len(r.Errors) != 1 || r.Errors[0].Model != "caf\uFFFD" {
+		t.Errorf("%d models, %v, %v", len(r.Models), r.Errors, err)
+	}
+	if names, err := Names([]string{dir}); err != nil || !reflect.DeepEqual(names, []string{"a", "caf\uFFFD"}) {
+		t.Errorf("%q, %v", names, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits on the memory that a config.pbtxt can take.
@@ -236,7 +237,13 @@ func (p *textParser) readValue(name string, colon bool, depth int) (value, error
 				return value{}, err
 			}
 		}
-		return value{at: t.at, kind: tokenString, text: b.String()}, nil
+
+		// Names go into messages and metrics, which take no other texts. protobuf's strings are UTF-8, too.
+		v := value{at: t.at, kind: tokenString, text: b.String()}
+		if !utf8.ValidString(v.text) {
+			return v, p.failAt(t.at, "%s: %s: want UTF-8", name, v.showShort())
+		}
+		return v, nil
 	}
 	return value{}, p.failAt(t.at, "found %s; want a value for %s", t.showText(), name)
 }
