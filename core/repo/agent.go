@@ -4,12 +4,10 @@ import (
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,15 +98,11 @@ func checkSums(dir string, agents []Agent) error {
 }
 
 func (s Checksum) checkFile(dir string) error {
-	f, err := os.Open(filepath.Join(dir, s.Path))
+	f, err := openRegular(filepath.Join(dir, s.Path))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return errors.New("not a regular file")
-	}
 
 	h := hashes[s.Kind]()
 	if _, err := io.Copy(h, f); err != nil {

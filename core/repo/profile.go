@@ -223,17 +223,26 @@ func explainError(err error) error {
 	return err
 }
 
+// openRegular opens a regular file. A pipe or a device may have no end, and to open a pipe would wait for a writer.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	return f, nil
+}
+
 // readLimited reads a regular file of at most limit bytes.
 func readLimited(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// A pipe or a device may have no end.
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
 
 	// Reading one byte more than the limit reveals a file that is too long.
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))

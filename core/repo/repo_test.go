@@ -266,3 +266,29 @@ func TestNoNameOfADirectoryIsMoreThanText(t *testing.T) {
 		t.Errorf("%q, %v", names, err)
 	}
 }
+
+// TestAPipeIsNoFile: a pipe in place of a file is an error of its model, and does not make the repository wait for a
+// writer.
+func TestAPipeIsNoFile(t *testing.T) {
+	dir := write(t, map[string]string{"a/config.pbtxt": good, "a/1/model.onnx": "x", "b/1/model.onnx": "x"})
+	if err := syscall.Mkfifo(filepath.Join(dir, "b", "config.pbtxt"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	ended := make(chan *Repository, 1)
+	go func() {
+		r, err := Open(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- r
+	}()
+	select {
+	case r := <-ended:
+		if len(r.Models) != 1 || len(r.Errors) != 1 || !strings.Contains(r.Errors[0].Error(), "not a regular file") {
+			t.Errorf("%d models, %v", len(r.Models), r.Errors)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the repository waits for a writer of the pipe")
+	}
+}
