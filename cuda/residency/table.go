@@ -357,20 +357,24 @@ func (t *Table) evictContent(id ID, moves []Move) []Move {
 	return moves
 }
 
-// pinnedAbove returns the pinned bytes of contents with a higher score.
+// pinnedAbove returns the pinned bytes of contents with a higher score that may make way.
 func (t *Table) pinnedAbove(score time.Duration) (n int64) {
 	for i := range t.contents {
-		if e := &t.contents[i]; e.live && e.place == Pinned && t.Score(ID(i)) > score {
+		if e := &t.contents[i]; e.mayLeavePinned() && t.Score(ID(i)) > score {
 			n += e.Bytes
 		}
 	}
 	return n
 }
 
+// mayLeavePinned reports whether a content is in pinned memory to stay. One in use is about to be copied to the device,
+// which takes longer from pageable memory.
+func (e *entry) mayLeavePinned() bool { return e.live && e.place == Pinned && e.users == 0 }
+
 func (t *Table) worstPinned() ID {
 	worst := -1
 	for i := range t.contents {
-		if e := &t.contents[i]; e.live && e.place == Pinned && (worst < 0 || t.Score(ID(i)) > t.Score(ID(worst))) {
+		if e := &t.contents[i]; e.mayLeavePinned() && (worst < 0 || t.Score(ID(i)) > t.Score(ID(worst))) {
 			worst = i
 		}
 	}

@@ -117,6 +117,23 @@ func TestLowScoresStayPinned(t *testing.T) {
 	}
 }
 
+// TestWhatIsLoadedStaysPinned: a content on its way from pinned memory to the device does not make way for what leaves the device, though
+// its score is the highest of those pinned.
+func TestWhatIsLoadedStaysPinned(t *testing.T) {
+	tab := table(t, 10, 10)
+	slow := add(t, tab, "slow", Parameters, 10, 900*ms)
+	quick := add(t, tab, "quick", Parameters, 10, 50*ms)
+	acquire(t, tab, 0, slow)
+	tab.Release([]ID{slow}, nil)
+	acquire(t, tab, ms, quick)
+	tab.Release([]ID{quick}, nil)
+
+	want := []Move{{quick, Device, Pageable}, {slow, Pinned, Device}}
+	if got := acquire(t, tab, 2*ms, slow); !slices.Equal(got, want) {
+		t.Errorf("moves %v, want %v", got, want)
+	}
+}
+
 func TestIntermediatesAreFreedParametersKept(t *testing.T) {
 	tab := table(t, 100, 0)
 	p := add(t, tab, "p", Parameters, 10, ms)
