@@ -105,7 +105,7 @@ func (g *registry) loadStats(c *cluster) LoadStats {
 	r := g.e.ranker(c.number)
 	r.mu.Lock()
 	l, steps := r.s.Load(), r.s.SpareStats()
-	r.mu.Unlock()
+	r.mu.UnlockBehind()
 
 	models := 0
 	for _, m := range g.models {

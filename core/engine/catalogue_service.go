@@ -33,7 +33,7 @@ func (g *registry) setService(m *entry, s sched.Service, members []*entry) error
 	t := g.e.beginTurn(&g.spare)
 	part.enter(t)
 	err := part.setService(g.e, t, m.info.ID, s, variants)
-	part.mu.Unlock()
+	part.mu.UnlockBehind()
 	g.e.finishTurn(t)
 	if len(s.Homes) > 1 {
 		g.tellOutlooks(s.Homes)

@@ -11,12 +11,12 @@ func (g *registry) shareCrowds() {
 	for _, p := range g.e.parts {
 		p.mu.Lock()
 		g.crowds = p.s.AddCrowds(g.crowds)
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 	}
 
 	for _, p := range g.e.parts {
 		p.mu.Lock()
 		p.s.SetCrowds(g.crowds)
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 	}
 }

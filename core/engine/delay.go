@@ -35,11 +35,14 @@ func (d *delays) percentiles(latest, permille int) (p50, high int64) {
 // bounds returns d_ctrl and d_data as measured by backend b. Pings are sent ten times a second; the kernel measures
 // with each message, and its variance sets a lower bound of d_ctrl.
 func (b *Backend) bounds() (ctrl, data sched.Duration) {
+	// Every report of a batch takes the lock, so the samples are sorted without it.
 	b.mu.Lock()
-	median, high := b.trips.percentiles(len(b.trips.ns), limits.DelayPermille)
-	_, fetch := b.fetch.percentiles(len(b.fetch.ns), limits.DelayPermille)
-	tail := limits.OneWayVaried(b.tripMean, b.tripVariance, high)
+	trips, fetches, mean, variance := b.trips, b.fetch, b.tripMean, b.tripVariance
 	b.mu.Unlock()
+
+	median, high := trips.percentiles(len(trips.ns), limits.DelayPermille)
+	_, fetch := fetches.percentiles(len(fetches.ns), limits.DelayPermille)
+	tail := limits.OneWayVaried(mean, variance, high)
 	return sched.Duration(max(limits.OneWay(median, high), tail)), sched.Duration(fetch)
 }
 

@@ -200,9 +200,7 @@ func (e *Engine) keepHouse() {
 func (e *Engine) keepUp(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
-		p.mu.Lock()
 		p.findSilent(t)
-		p.mu.Unlock()
 		e.finishTurn(t)
 	}
 	e.reg.applyDelays(now)

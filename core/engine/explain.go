@@ -141,7 +141,7 @@ func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 	ways, budget := p.s.Ways(id, nil), time.Duration(p.s.BudgetOf(id))
 	x.Lately = g.answersOf(p, m, now, lately)
 	x.Minute = g.answersOf(p, m, now, lastMinute)
-	p.mu.Unlock()
+	p.mu.UnlockBehind()
 
 	if m.served() {
 		x.Variants, x.Next = g.explainVariants(m, ways, budget)

@@ -148,16 +148,33 @@ func (p *partition) reclaimLost() {
 
 // findSilent finds batches whose backend has been silent too long. Time in which this process was stopped does not count.
 func (p *partition) findSilent(t *turn) {
-	p.reclaimLost()
 	absent := limits.Absence(sched.Duration(houseEvery), t.now.Sub(p.watched))
-	p.watched = t.now
-	for k := range p.batches {
-		f := &p.batches[k]
+	p.watched = t.now // only housekeeping uses it
 
-		// A batch sent since the last look was in flight for only part of the absence.
-		f.until = f.until.Add(min(absent, t.now.Sub(f.sent)))
-		if f.gpu != nil && f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
+	for from, more := 0, true; more; from += lookedAtOnce {
+		p.mu.Lock()
+		p.reclaimLost()
+		more = p.watchSome(t, absent, from, lookedAtOnce)
+		p.mu.UnlockBehind()
+	}
+}
+
+// watchSome watches the n batches from place from on, and returns whether there are more. mu is held.
+func (p *partition) watchSome(t *turn, absent sched.Duration, from, n int) (more bool) {
+	end := min(from+n, len(p.batches))
+	for k := from; k < end; k++ {
+		f := &p.batches[k]
+		if f.gpu == nil {
+			continue
+		}
+
+		// A batch sent since the last look was in flight for only part of the absence. Others may be sent during this one.
+		if absent > 0 {
+			f.until = f.until.Add(min(absent, max(0, t.now.Sub(f.sent))))
+		}
+		if f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
 			t.cuts = append(t.cuts, f.gpu.b)
 		}
 	}
+	return end < len(p.batches)
 }

@@ -16,7 +16,7 @@ func (e *Engine) Learned() []wire.Learned {
 		p := e.partition(sched.ModelID(m.ID))
 		p.mu.Lock()
 		l, late := p.s.Learned(sched.ModelID(m.ID)), p.overrunOf(m.ID).most
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 
 		// A model without requests has no measurements.
 		if l.Rate != 0 {
@@ -43,7 +43,7 @@ func (e *Engine) Learn(all []wire.Learned) {
 		p.mu.Lock()
 		p.s.Learn(now, id, sched.Learned{Rate: l.Rate, Margin: sched.Duration(l.Margin)})
 		p.learnOverrun(uint32(id), l.Overrun)
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 	}
 }
 

@@ -71,6 +71,6 @@ func (x *pricing) recordPaid(now sched.Time) {
 		if a := p.answersOf(id); a != nil {
 			a.mark(slot, &p.models[id])
 		}
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 
 	"downbeat.dev/core/model"
@@ -18,7 +17,7 @@ type partition struct {
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
 	waits  atomic.Bool  // a change of outlook matters to it; written under mu
 
-	mu         sync.Mutex
+	mu         lock
 	latest     sched.Time       // the latest time of any turn here
 	s          *sched.Partition // mu guards this and everything below
 	windows    []idWindow       // by the low bits of the session's number
@@ -36,7 +35,7 @@ type partition struct {
 	begun      uint64            // turns that took orders here,
 	told       atomic.Uint64     // and those that have delivered theirs; not under mu
 	gens       *rand.ChaCha8     // nil in virtual time, where batches are numbered alike in each run
-	watched    sched.Time        // time of the watchdog's last look
+	watched    sched.Time        // time of the watchdog's last look; only housekeeping uses it
 	homes      []uint32          // by model: its sub-cluster, or severalHomes + a place in several
 	several    [][]uint32        // the sub-clusters of models with several homes, each list once
 	spread     []spreadSub       // the sub-clusters in several

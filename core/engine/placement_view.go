@@ -137,7 +137,7 @@ func (g *registry) addRates(v *placementView) {
 		if m.class != nil {
 			answered = g.answersOf(p, m, now, lately)
 		}
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 
 		if m.class == nil {
 			if at, known := v.index[modelKey(&m.info)]; known {

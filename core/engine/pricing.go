@@ -46,8 +46,9 @@ const (
 	// restShare limits prices to a fiftieth of a core, however many services have a choice: after a renewal, no other
 	// follows for restShare times its duration.
 	restShare = 50
-	// bidsAtOnce is the number of services that bid per hold of their partition's lock.
-	bidsAtOnce = 64
+	// lookedAtOnce is the number of services, GPUs or batches that housekeeping looks at per hold of a lock, where a look
+	// takes some nanoseconds. A bid takes a microsecond, and is the only one in its hold.
+	lookedAtOnce = 64
 )
 
 // listBidders lists the services that have a choice now. Services that stay in the list keep their counts.
@@ -81,7 +82,7 @@ func (g *registry) listBidders() {
 			b.sent, b.bad = p.countEnds(id)
 
 			p.markAll(id)
-			p.mu.Unlock()
+			p.mu.UnlockBehind()
 		}
 		b.chooses = g.models[id].chooses
 		x.bidders = append(x.bidders, b)
@@ -181,13 +182,15 @@ func (x *pricing) renewPrices(now sched.Time) {
 		for k := range x.homes {
 			p.s.SetPrice(x.homes[k].SubCluster, x.homes[k].Price)
 		}
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 	}
 	if by := x.pricer.Scale(); by != 1 {
 		for _, p := range x.e.parts {
-			p.mu.Lock()
-			p.s.ScaleRates(by)
-			p.mu.Unlock()
+			for from, more := 0, true; more; from += lookedAtOnce {
+				p.mu.Lock()
+				more = p.s.ScaleRates(by, from, lookedAtOnce)
+				p.mu.UnlockBehind()
+			}
 		}
 	}
 	x.due = now.Add(restShare * x.e.clock.Now().Sub(now))
@@ -199,23 +202,23 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 		x.subs[k].ends.Fade(elapsed)
 	}
 
-	for i := 0; i < len(x.bidders); {
-		p := x.e.partition(sched.ModelID(x.bidders[i].id))
-		p.mu.Lock()
-		for n := 0; n < bidsAtOnce && i < len(x.bidders) && x.e.partition(sched.ModelID(x.bidders[i].id)) == p; n++ {
-			b := &x.bidders[i]
+	for i := range x.bidders {
+		b := &x.bidders[i]
+		id := sched.ModelID(b.id)
 
-			// A service that bids nothing now must not be added with its last bid.
-			b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
-			if b.chooses && plan.MayBid(p.s.RateOf(sched.ModelID(b.id))) {
-				p.s.Bid(now, sched.ModelID(b.id), &b.bid)
-			}
-			sent, bad := p.countEnds(b.id)
-			x.countBid(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
-			b.sent, b.bad = sent, bad
-			i++
+		p := x.e.partition(id)
+		p.mu.Lock()
+
+		// A service that bids nothing now must not be added with its last bid.
+		b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
+		if b.chooses && plan.MayBid(p.s.RateOf(id)) {
+			p.s.Bid(now, id, &b.bid)
 		}
-		p.mu.Unlock()
+		sent, bad := p.countEnds(b.id)
+		p.mu.UnlockBehind()
+
+		x.countBid(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
+		b.sent, b.bad = sent, bad
 	}
 }
 
@@ -251,16 +254,9 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		s := &x.subs[k]
 		r := x.e.ranker(s.number)
 		r.mu.Lock()
-		load := r.s.Load()
-		ahead := r.s.Ahead(now, sched.Duration(plan.PriceHorizon))
-		learns := r.s.WantsSpare()
-		var own float64
-		for i := range x.bidders {
-			if b := &x.bidders[i]; len(b.bid.Offers) > 0 {
-				own += r.s.DemandOf(sched.ModelID(b.id))
-			}
-		}
-		r.mu.Unlock()
+		load, learns := r.s.Load(), r.s.WantsSpare()
+		r.mu.UnlockBehind()
+		ahead, own := r.aheadIn(now, sched.Duration(plan.PriceHorizon)), x.demandIn(r)
 
 		busy := load.Busy - s.busy
 		s.busy = load.Busy
@@ -279,4 +275,30 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		}
 		x.homes = append(x.homes, h)
 	}
+}
+
+// aheadIn returns the GPU time within a span from now on that is already committed.
+func (r *ranker) aheadIn(now sched.Time, within sched.Duration) (sum sched.Duration) {
+	for from, more := 0, true; more; from += lookedAtOnce {
+		r.mu.Lock()
+		var part sched.Duration
+		part, more = r.s.Ahead(now, within, from, lookedAtOnce)
+		r.mu.UnlockBehind()
+		sum += part
+	}
+	return sum
+}
+
+// demandIn returns the bidders' part of a ranker's demand, in GPUs.
+func (x *pricing) demandIn(r *ranker) (own float64) {
+	for some := range slices.Chunk(x.bidders, lookedAtOnce) {
+		r.mu.Lock()
+		for i := range some {
+			if b := &some[i]; len(b.bid.Offers) > 0 {
+				own += r.s.DemandOf(sched.ModelID(b.id))
+			}
+		}
+		r.mu.UnlockBehind()
+	}
+	return own
 }

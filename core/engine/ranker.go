@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +19,7 @@ type ranker struct {
 	spread  atomic.Bool // a service with several homes has one here
 	outlook outlook
 
-	mu      sync.Mutex
+	mu      lock
 	latest  sched.Time    // the latest time of any turn here
 	s       *sched.Ranker // mu guards everything
 	working atomic.Int32  // GPUs whose latest batch did not fail; written under mu

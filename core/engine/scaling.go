@@ -39,7 +39,7 @@ func (g *registry) adviseSizes(now sched.Time) {
 		r := g.e.ranker(c.number)
 		r.mu.Lock()
 		at := r.s.Load()
-		r.mu.Unlock()
+		r.mu.UnlockBehind()
 
 		// The number of GPUs being started is unknown here. It matters only while rates are being learned.
 		l := loads[c.number]
@@ -73,7 +73,7 @@ func (g *registry) countEnds() []plan.Load {
 		p := g.e.partition(sched.ModelID(id))
 		p.mu.Lock()
 		sent, bad := p.countEnds(id)
-		p.mu.Unlock()
+		p.mu.UnlockBehind()
 
 		before := x.seen[id]
 		x.seen[id] = ended{sent, bad}

@@ -77,12 +77,15 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 	return true
 }
 
-// ScaleRates multiplies the bid rates of services with a choice, after a step of demand in all of them.
-func (p *Partition) ScaleRates(by float64) {
-	for i := range p.models {
+// ScaleRates multiplies the bid rates of services with a choice, after a step of demand in all of them. It scales those
+// among the n services from place from on, and returns whether there are more.
+func (p *Partition) ScaleRates(by float64, from, n int) (more bool) {
+	end := min(from+n, len(p.models))
+	for i := from; i < end; i++ {
 		if m := &p.models[i]; m.live && m.family != nil {
 			x := &m.family.steps
 			x.jump(x.long * by)
 		}
 	}
+	return end < len(p.models)
 }

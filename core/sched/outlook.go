@@ -70,14 +70,14 @@ func (a *busyGPUs) soonest(gpus []gpu, o *Outlook) {
 	}
 }
 
-// Ahead returns the GPU time within a span from now on that is already committed.
-func (r *Ranker) Ahead(now Time, within Duration) Duration {
-	sum := Duration(0)
-	for id := range r.gpus {
+// Ahead returns the GPU time within a span from now on that is already committed, on the n GPUs from place from on, and
+// whether there are more: a driver that shares the Ranker asks for a few at a time.
+func (r *Ranker) Ahead(now Time, within Duration, from, n int) (sum Duration, more bool) {
+	end := min(from+n, len(r.gpus))
+	for id := from; id < end; id++ {
 		if g := &r.gpus[id]; g.state != absent {
 			sum += min(max(0, g.freeAt.Sub(now)), within)
 		}
 	}
-
-	return sum
+	return sum, end < len(r.gpus)
 }

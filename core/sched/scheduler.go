@@ -247,9 +247,11 @@ func (s *Scheduler) Queued(id ModelID) int { return s.part.Queued(id) }
 func (s *Scheduler) Bid(now Time, id ModelID, b *Bid) bool { return s.part.Bid(now, id, b) }
 
 // ScaleRates multiplies the rates of services with a choice: see Partition.ScaleRates.
-func (s *Scheduler) ScaleRates(by float64) { s.part.ScaleRates(by) }
+func (s *Scheduler) ScaleRates(by float64) { s.part.ScaleRates(by, 0, len(s.part.models)) }
 
 // Ahead returns a sub-cluster's committed GPU time: see Ranker.Ahead.
 func (s *Scheduler) Ahead(now Time, subCluster uint32, within Duration) Duration {
-	return s.rankers[subCluster].Ahead(now, within)
+	r := s.rankers[subCluster]
+	sum, _ := r.Ahead(now, within, 0, len(r.gpus))
+	return sum
 }

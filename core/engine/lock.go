@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// lock is the mutex of a partition or a ranker. Sessions and loops, which dispatch, hold it for some microseconds.
+// Housekeeping holds it for one service or a few GPUs and then again for the next, a thousand times in a row. A
+// sync.Mutex lets the goroutine that releases it take it again before the one that waits has woken up, so a dispatching
+// goroutine would wait for a millisecond. Housekeeping therefore releases it by UnlockBehind.
+type lock struct {
+	sync.Mutex
+	came, got atomic.Uint32 // goroutines that had to wait, and those of them that have got the lock
+}
+
+func (l *lock) Lock() {
+	// Only who waits is counted: a lock that is free costs no more than a mutex.
+	if l.TryLock() {
+		return
+	}
+	l.came.Add(1)
+	l.Mutex.Lock()
+	l.got.Add(1)
+}
+
+// UnlockBehind releases the lock and returns when as many goroutines have got it as were waiting for it. No other lock
+// may be held.
+func (l *lock) UnlockBehind() {
+	l.Unlock()
+	for came := l.came.Load(); int32(came-l.got.Load()) > 0; {
+		runtime.Gosched()
+	}
+}
