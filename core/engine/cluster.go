@@ -31,16 +31,27 @@ func (g *registry) placeGPUs(b *Backend) {
 	var left, joined []*gpu
 	var loaded []uint32
 	var table *[]uint32 // of the GPUs that have loaded these
+	var c *cluster      // for the GPU before,
+	was := uint32(0)    // which was in this one until now; 0: in none
 	for i := range b.hello.GPUs {
-		old := b.gpus[i]
+		old, alike := b.gpus[i], i > 0 && b.areAlike(i-1, i)
 
 		// GPUs of one host usually have the same models and share one table.
-		if ids := g.loadedOn(b, i); table == nil || !slices.Equal(ids, loaded) {
-			loaded, table = ids, g.numbersOf(b, i)
+		if !alike {
+			if ids := g.loadedOn(b, i); table == nil || !slices.Equal(ids, loaded) {
+				loaded, table = ids, g.numbersOf(b, i)
+			}
 		}
 
+		// A GPU goes where the one before went if they are alike and were in the same place. Comparing it with all
+		// sub-clusters would come to the same, unless that GPU has left one of them.
+		now := subOf(old)
+		if away := c != nil && was != 0 && was != c.number; !alike || c == nil || away || now != was {
+			c = g.clusterFor(b, old, i, loaded)
+		}
+		was = now
+
 		// A GPU that stays in its sub-cluster only gets the new numbers of its models.
-		c := g.clusterFor(b, old, i, loaded)
 		if c == nil || old != nil && old.sub == c.number {
 			if old != nil {
 				old.models.Store(table)
@@ -82,6 +93,27 @@ func (g *registry) loadedOn(b *Backend, gpu int) (ids []uint32) {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// subOf returns a GPU's sub-cluster; 0 for a new GPU.
+func subOf(u *gpu) uint32 {
+	if u == nil {
+		return 0
+	}
+	return u.sub
+}
+
+// areAlike reports whether two GPUs of a backend are of one kind and have and offer the same models.
+func (b *Backend) areAlike(i, k int) bool {
+	if b.gpuDetail(i) != b.gpuDetail(k) {
+		return false
+	}
+	for n := range b.hello.Models {
+		if m := &b.hello.Models[n]; isLoaded(m, i) != isLoaded(m, k) || b.withheld[resident{n, i}] != b.withheld[resident{n, k}] {
+			return false
+		}
+	}
+	return true
 }
 
 // numbersOf returns, by model id, the model's number in the hello + 1; 0 if the GPU has not loaded it.
@@ -155,9 +187,7 @@ func (b *Backend) pooled(gpu int, models []uint32) plan.PooledGPU {
 	d := b.gpuDetail(gpu)
 	x := plan.PooledGPU{Pool: plan.Pool{Name: b.hello.SubCluster, Kind: d.Kind, Memory: d.Memory}, Models: models}
 	if d.Kind == "" {
-		for _, id := range models {
-			x.Profiles = append(x.Profiles, b.profileOf(id))
-		}
+		x.Profiles = b.profilesOf(models)
 	}
 	return x
 }

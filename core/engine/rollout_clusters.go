@@ -45,7 +45,13 @@ func (g *registry) haveAllLoaded(c *cluster, loaded []uint32) bool {
 	})
 }
 
-// profileOf returns ℓ(b) of a model by its id.
-func (b *Backend) profileOf(id uint32) []time.Duration {
-	return b.hello.Models[slices.Index(b.ids, id)].Profile
+// profilesOf returns ℓ(b) of models by their ids, which are ascending.
+func (b *Backend) profilesOf(models []uint32) [][]time.Duration {
+	all := make([][]time.Duration, len(models))
+	for n, id := range b.ids {
+		if k, ok := slices.BinarySearch(models, id); ok && all[k] == nil {
+			all[k] = b.hello.Models[n].Profile
+		}
+	}
+	return all
 }
