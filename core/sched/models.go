@@ -67,7 +67,30 @@ func (p *Partition) sendGone(m *model, sub uint32) {
 // cache lines.
 type tables struct {
 	exec, lead []Duration
+	upTo       []cheapest // by the largest batch that is possible
 	users      int
+}
+
+// cheapest describes the batch with the least GPU time per request among those up to some size.
+type cheapest struct {
+	cost  float64 // its GPU seconds per request
+	small int32   // the batches up to this size are not efficient beside it
+}
+
+// findCheapest fills in the cheapest batches. A cheaper batch makes no other batch efficient, so that small only grows.
+func (t *tables) findCheapest() {
+	best, small := 1, 0
+	for n := 1; n < len(t.upTo); n++ {
+		// Products of integers are exact, and cost less than quotients.
+		if int64(t.exec[n])*int64(best) < int64(t.exec[best])*int64(n) {
+			best = n
+		}
+		cost := float64(t.exec[best]) / float64(best) / 1e9
+		for !isEfficient(t.exec[small+1], cost, small+1) {
+			small++
+		}
+		t.upTo[n] = cheapest{cost, int32(small)}
+	}
 }
 
 // tablesOf returns a profile's tables for one more user.
@@ -76,10 +99,11 @@ func (p *Partition) tablesOf(prof *profile.Profile) *tables {
 	if t == nil {
 		// One size beyond the largest, because rank and frontrun ask for n + 1.
 		n := prof.Max() + 2
-		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n)}
+		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n), upTo: make([]cheapest, n-1)}
 		for b := 1; b < len(t.exec); b++ {
 			t.exec[b] = Duration(prof.Exec(b))
 		}
+		t.findCheapest()
 		p.tables[prof] = t
 		renewLeads(t.lead, t.exec, p.o)
 	}

@@ -69,15 +69,25 @@ func (x *execution) targetAt(perNS float64, budget Duration) int {
 		return 1
 	}
 
-	// The left side grows with b, so a binary search finds the largest.
-	lo, hi := 1, int(x.max)
-	for lo < hi {
-		b := (lo + hi + 1) / 2
-		if float64(b-1)/perNS+float64(x.lead[b]) <= float64(budget) {
-			lo = b
+	return largestFit(x.target, int(x.max), func(b int) bool { return float64(b-1)/perNS+float64(x.lead[b]) <= float64(budget) })
+}
+
+// largestFit returns the largest number up to most that fits, at least 1: none after the first that does not fit does. It
+// tries a guess first, as most answers are those of the last time.
+func largestFit(guess, most int, fits func(n int) bool) int {
+	low, high := 1, most
+	if 1 <= guess && guess <= most && (guess == 1 || fits(guess)) {
+		if guess == most || !fits(guess+1) {
+			return guess
+		}
+		low = guess + 1
+	}
+	for low < high {
+		if n := (low + high + 1) / 2; fits(n) {
+			low = n
 		} else {
-			hi = b - 1
+			high = n - 1
 		}
 	}
-	return lo
+	return low
 }

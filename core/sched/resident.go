@@ -1,45 +1,30 @@
 package sched
 
-import "sort"
-
 // resident is a variant in a home.
 type resident struct {
 	execution
+	upTo     []cheapest // of its profile
 	accuracy float64
 	cost     float64 // GPU seconds per request in batches of the target size
 	small    int     // batches up to this size gain from growing; see efficient
+	sized    int     // the largest batch that was possible at the latest plan; 0: none was made
 }
 
-// plannedCost returns the GPU seconds per request of the best batch that gathers and runs within the planned part of a budget.
-func (x *execution) plannedCost(perNS float64, budget Duration) float64 {
-	late := sort.Search(int(x.max)-1, func(i int) bool {
-		return float64(x.lead[i+2])+float64(i+1)/perNS > planBudget*float64(budget)
+// plan finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that
+// are too small beside it.
+func (r *resident) plan(perNS float64, budget Duration) {
+	r.sized = largestFit(r.sized, int(r.max), func(b int) bool {
+		return float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget)
 	})
-
-	// Products of integers are exact, and cost less than quotients.
-	best := 1
-	for b := 2; b < late+2; b++ {
-		if int64(x.exec[b])*int64(best) < int64(x.exec[best])*int64(b) {
-			best = b
-		}
-	}
-
-	return float64(x.exec[best]) / float64(best) / 1e9
+	at := &r.upTo[r.sized]
+	r.cost, r.small = at.cost, min(int(at.small), int(r.max)-1)
 }
 
 // efficient reports whether a batch of b costs hardly more per request than planned.
-func (r *resident) efficient(b int) bool {
-	return float64(r.exec[b]) <= gainLeast*1e9*r.cost*float64(b)
-}
+func (r *resident) efficient(b int) bool { return isEfficient(r.exec[b], r.cost, b) }
 
-// smallBatch returns the largest batch size such that neither it nor a smaller one is efficient or the maximum.
-func (r *resident) smallBatch() int {
-	b := 1
-	for b < int(r.max) && !r.efficient(b) {
-		b++
-	}
-
-	return b - 1
+func isEfficient(exec Duration, cost float64, b int) bool {
+	return float64(exec) <= gainLeast*1e9*cost*float64(b)
 }
 
 // ripeIn is ripeAt for another execution than the intended one.

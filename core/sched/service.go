@@ -275,7 +275,7 @@ func (p *Partition) residentsOf(d *model, s *Service, k int) (all []resident) {
 			continue
 		}
 		t := p.tablesOf(v.Profiles[k])
-		all = append(all, resident{accuracy: v.Accuracy, execution: execution{
+		all = append(all, resident{accuracy: v.Accuracy, upTo: t.upTo, execution: execution{
 			lead: t.lead, exec: t.exec, target: 1, variant: uint16(i), prof: v.Profiles[k],
 			max: min(int32(v.Profiles[k].Max()), d.queueMax), // do not wait for a batch larger than the queue
 		}})

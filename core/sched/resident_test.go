@@ -1,0 +1,59 @@
+package sched
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// TestAPlanIsTheBestOfAllBatches compares the tables that plans are read from with a search of all batches, for drawn
+// profiles, queue limits, rates and budgets.
+func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 7))
+	for range 300 {
+		table := make([]time.Duration, 1+rng.IntN(40))
+		last := time.Duration(1)
+		for b := range table {
+			// Some sizes take no longer than the one before, as on real GPUs.
+			if rng.IntN(3) > 0 {
+				last += time.Duration(rng.Int64N(4e6))
+			}
+			table[b] = last
+		}
+		prof, err := profile.New(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := NewPartition(Options{Ctrl: 20_000, Data: 3_000}).tablesOf(prof)
+		most := 1 + rng.IntN(len(table))
+		r := resident{upTo: x.upTo, execution: execution{lead: x.lead, exec: x.exec, max: int32(most)}}
+
+		for range 20 {
+			perNS, budget := rng.ExpFloat64()/1e6, Duration(rng.Int64N(100_000_000))
+			r.plan(perNS, budget)
+
+			best := 1
+			for b := 2; b <= most && float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget); b++ {
+				if float64(r.exec[b])/float64(b) < float64(r.exec[best])/float64(best) {
+					best = b
+				}
+			}
+			cost, small := float64(r.exec[best])/float64(best)/1e9, 0
+			for small+1 < most && float64(r.exec[small+1]) > gainLeast*1e9*cost*float64(small+1) {
+				small++
+			}
+			if r.cost != cost || r.small != small {
+				t.Fatalf("%v up to %d: cost %v, want %v; small %d, want %d", table, most, r.cost, cost, r.small, small)
+			}
+			target := 1
+			for target < most && float64(target)/perNS+float64(r.lead[target+1]) <= float64(budget) {
+				target++
+			}
+			if r.target = r.targetAt(perNS, budget); r.target != target {
+				t.Fatalf("%v up to %d: target %d, want %d", table, most, r.target, target)
+			}
+		}
+	}
+}
