@@ -94,10 +94,13 @@ func appendPacked(raw, b []byte, t *input, limit int) ([]byte, *fault) {
 		}
 		return append(raw, b...), nil
 	}
+
 	for len(b) > 0 {
+		// An element takes one byte of the message and up to eight raw, so that the message's length bounds nothing here.
 		if len(raw) > limit {
 			return raw, excessFault(t)
 		}
+
 		n, k := protowire.ConsumeVarint(b)
 		if k < 0 {
 			return raw, invalidFault("input %q: contents: %v", t.name, protowire.ParseError(k))
