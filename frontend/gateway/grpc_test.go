@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -404,12 +405,22 @@ func TestPublishedNumbers(t *testing.T) {
 func TestNamesOfNoModelAreNoLabels(t *testing.T) {
 	c, _ := client(t, compute)
 	g := New(c, Options{})
-	infer := oip.NewGRPCInferenceServiceClient(connectTo(t, g))
+	conn := connectTo(t, g)
+	infer := oip.NewGRPCInferenceServiceClient(conn)
 	for _, name := range []string{"invented-1", "invented-2", "sum"} {
 		_, err := infer.ModelInfer(context.Background(), &oip.ModelInferRequest{ModelName: name, Parameters: map[string]*oip.InferParameter{"timeout": whole(-1)}})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Fatal(err)
 		}
+	}
+
+	// A name that is no text ended the process, because it can be no label. The generated types refuse to send it.
+	raw := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte{0xff})
+	raw = append(protowire.AppendTag(raw, 5, protowire.BytesType), 0x80) // an input whose length is cut
+	var reply []byte
+	err := conn.Invoke(context.Background(), oip.GRPCInferenceService_ModelInfer_FullMethodName, &raw, &reply, grpc.ForceCodec(bytesCodec{}))
+	if status.Code(err) != codes.InvalidArgument {
+		t.Error(err)
 	}
 
 	// The name of a model remains a label.
