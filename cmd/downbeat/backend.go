@@ -11,6 +11,7 @@ import (
 
 	"downbeat.dev"
 	"downbeat.dev/backend"
+	"downbeat.dev/deploy"
 )
 
 // backendCommand runs a backend alone, connected to a scheduler over TCP.
@@ -39,10 +40,10 @@ func coreList(text string) ([]int, error) {
 	for _, word := range strings.Split(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil {
-			return nil, fmt.Errorf("cores: %q: want numbers separated by commas, such as 2,3", text)
+			return nil, deploy.UsageError(fmt.Sprintf("cores: %q: want numbers separated by commas, such as 2,3", text))
 		}
 		if slices.Contains(cores, n) {
-			return nil, fmt.Errorf("cores: %q: core %d is named twice, and two executors on one core halve each other", text, n)
+			return nil, deploy.UsageError(fmt.Sprintf("cores: %q: core %d is named twice, and two executors on one core halve each other", text, n))
 		}
 		cores = append(cores, n)
 	}

@@ -73,9 +73,9 @@ func runDemoDrift(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) > 0:
-		return fmt.Errorf("demo drift: unexpected %q: only flags are allowed", rest[0])
+		return deploy.UsageError(fmt.Sprintf("demo drift: unexpected %q: only flags are allowed", rest[0]))
 	case span < driftEvery || span > time.Hour || !(rate >= 0 && rate <= 1e5):
-		return fmt.Errorf("demo drift: duration %v, rate %v: want 2s to 1h and 0 to 100000", span, rate)
+		return deploy.UsageError(fmt.Sprintf("demo drift: duration %v, rate %v: want 2s to 1h and 0 to 100000", span, rate))
 	}
 
 	// Keep learnt versions out of the tree's repository.
