@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -60,10 +61,12 @@ func (n *Node) dialOnce(hostport string, wanted *stream.NodeID) (net.Conn, strea
 	return s, id, err
 }
 
-// runHandshake runs the connector's handshake within Stall and closes s if it fails.
+// runHandshake runs the connector's handshake within Stall and closes s if it fails. Closing the node ends it.
 func (n *Node) runHandshake(s net.Conn, wanted *stream.NodeID) (stream.NodeID, error) {
 	s.SetDeadline(time.Now().Add(n.cfg.Stall))
+	stop := context.AfterFunc(n.ctx, func() { s.SetDeadline(time.Now()) })
 	id, err := stream.Greet(s, n.id, wanted, n.cfg.Token)
+	stop()
 	if err != nil {
 		s.Close()
 		return id, err

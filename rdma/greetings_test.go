@@ -66,6 +66,52 @@ func TestSilentStrangersLockNobodyOut(t *testing.T) {
 	}
 }
 
+// TestCloseEndsADial: a node that closes does not wait for an acceptor that takes connections and says nothing.
+func TestCloseEndsADial(t *testing.T) {
+	for name, c := range map[string]Config{
+		"tcp": {Token: "a token", Providers: []string{"tcp"}, Stall: 10 * time.Minute},
+		"tls": {Token: "a token", Providers: []string{"tcp"}, Stall: 10 * time.Minute, TLS: tlstest.SelfSigned(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mute, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer mute.Close()
+			n, err := Open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			failed := make(chan error, 1)
+			go func() {
+				_, err := n.Connect(context.Background(), mute.Addr().String())
+				failed <- err
+			}()
+			s, err := mute.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			var first [1]byte
+			if _, err := io.ReadFull(s, first[:]); err != nil {
+				t.Fatal(err)
+			}
+
+			closed := make(chan error, 1)
+			go func() { closed <- n.Close() }()
+			select {
+			case err := <-closed:
+				if err != nil || <-failed == nil {
+					t.Errorf("close: %v", err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("the node waits for the acceptor")
+			}
+		})
+	}
+}
+
 // TestCloseRefusesNobody: a node that closes during a handshake ends it, and does not log it as a refused peer.
 func TestCloseRefusesNobody(t *testing.T) {
 	var log lockedBuffer

@@ -88,6 +88,9 @@ func (u *upgrade) offerPair() error {
 	case <-c.peer.gone:
 		n.verbs.refusedPair(c)
 		return c.peer.Err()
+	case <-n.ctx.Done():
+		n.verbs.refusedPair(c)
+		return ErrClosed
 	case <-time.After(n.cfg.Stall):
 		n.verbs.refusedPair(c)
 		return fmt.Errorf("%w: no answer to a queue pair within %v", ErrPeerLost, n.cfg.Stall)
