@@ -62,11 +62,13 @@ type gpu struct {
 	counts counts
 }
 
+// newGPU makes the GPU that o describes; startLoops starts it.
 func newGPU(b *Backend, number int, o GPU) *gpu {
 	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executors: o.Executors,
 		sending: make(chan *order, ordersMax), freed: make(chan struct{}, 1), slotFreed: make(chan struct{}, 1), buffers: map[*device.Slot]*rdma.Buffer{}}
 	g.more.L = &g.mu
 	g.routes.Store(new([]*route))
+
 	// A pinned executor runs its batches on its one pinned goroutine.
 	g.ahead = o.Core < 0 && len(o.Executors) > 0 && o.Executors[0].Capabilities().Ahead
 

@@ -26,6 +26,7 @@ func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*
 		return nil, errNotLoaded
 	}
 
+	// Orders are reused: their number bounds the batches that the GPU may have.
 	g.mu.Lock()
 	n := len(g.orders)
 	switch {
@@ -51,7 +52,6 @@ func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*
 func (g *gpu) startOrder(o *order) {
 	g.mu.Lock()
 	g.line = append(g.line, o)
-
 	next := g.nextFetch()
 	g.mu.Unlock()
 
@@ -79,6 +79,7 @@ func (g *gpu) nextFetch() *order {
 	}
 	o := g.line[0]
 	g.line = append(g.line[:0], g.line[1:]...)
+
 	n := len(g.slots)
 	o.slot = g.slots[n-1]
 	g.slots = g.slots[:n-1]
@@ -119,6 +120,7 @@ func (g *gpu) recycleOrder(o *order) {
 		}
 		run = nil
 	}
+
 	g.mu.Lock()
 	o.route.leaveRoute()
 	g.orders = append(g.orders, o)

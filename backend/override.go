@@ -44,15 +44,17 @@ func newOverride(parent, name string, packed []byte) (*override, error) {
 	if !ok {
 		return nil, errors.New("override: it is cut")
 	}
+
+	// Without files the repository's stay in use, under the new configuration.
 	o := &override{config: string(config)}
 	if len(rest) == 0 {
 		return o, nil
 	}
-
 	if o.config == "" {
 		return nil, errors.New("files of a model are given without its config: want both")
 	}
 
+	// No half-written directory stays behind.
 	var err error
 	if o.files, err = os.MkdirTemp(parent, overridePrefix+"*"); err != nil {
 		return nil, err
@@ -88,7 +90,6 @@ func (o *override) write(name string, rest []byte) error {
 		}
 
 		rest = after
-
 		to := filepath.Join(dir, string(path))
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 			return err

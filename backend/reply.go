@@ -35,8 +35,9 @@ func (g *gpu) replyAll() {
 func (r *replier) replyTo(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
-
 	c.noteOrder(o)
+
+	// All requests of a batch have the same stages.
 	stages := o.stagesAt(b.now())
 	held := r.holdFor(o)
 
@@ -104,6 +105,7 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 		places []model.Descriptor
 		inline [][]byte
 	}
+
 	// All locations are known before the first frontend is told, as its release may be the last.
 	var rows []row
 	for i := range o.items {
@@ -120,6 +122,8 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 	r.gpu.backend.holds.startLease(h)
 	for _, x := range rows {
 		it := &o.items[x.at]
+
+		// The message has the locations of the held outputs, and the other outputs themselves.
 		head := o.resultHeader(it, stages)
 		head.Held, head.Output = true, 0
 		body := wire.AppendDescriptors(nil, x.places)
@@ -127,6 +131,7 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 		for _, part := range x.inline {
 			head.Output += uint32(len(part))
 		}
+
 		r.header = head.Append(r.header[:0])
 		r.parts = append(append(r.parts[:0], r.header, body), x.inline...)
 		if !r.sendResult(it.reply, r.parts) {
@@ -165,6 +170,8 @@ func (o *order) resultHeader(it *item, stages wire.Stages) wire.ResultHeader {
 // outputMessage returns the message of an executed row.
 func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte {
 	h := o.resultHeader(it, stages)
+
+	// An output whose size varies is packed into its row, and only the payload is sent.
 	if o.model.Varies {
 		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // ok was checked by failUnanswered
 		h.Output = uint32(len(out))

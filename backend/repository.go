@@ -106,8 +106,9 @@ func (r *repository) readModels(ctx context.Context, name, version string) ([]*d
 	if err != nil {
 		return nil, err
 	}
-	whole, class := model.SplitVersion(version)
 
+	// The version of a shape class names the files' version and the class.
+	whole, class := model.SplitVersion(version)
 	var found []*device.Model
 	for i := range models {
 		m := &models[i]
@@ -165,6 +166,8 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 	r.mu.Lock()
 	reasons := maps.Clone(r.reasons)
 	r.mu.Unlock()
+
+	// A model whose load did not fail has been unloaded.
 	reason := func(k versionKey) string {
 		if why := reasons[k]; why != "" {
 			return cutReason(why)
@@ -172,7 +175,8 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 		return model.Unloaded
 	}
 
-	listed, served := map[string]bool{}, map[string]bool{} // models with a version in the list, and models with a loaded one
+	// listed are the models with a version in the list, served those with a loaded version.
+	listed, served := map[string]bool{}, map[string]bool{}
 	names := r.names()
 	for i, e := range known {
 		k := versionKey{e.model.Name, e.model.Version}

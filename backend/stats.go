@@ -15,6 +15,7 @@ type counts struct {
 	failed                [model.ReasonCount]atomic.Uint64
 }
 
+// noteOrder counts an order and its times.
 func (c *counts) noteOrder(o *order) {
 	// An order that never ran counts only as a failure.
 	if o.ended == 0 {
@@ -22,6 +23,7 @@ func (c *counts) noteOrder(o *order) {
 	}
 	c.batches.Add(1)
 	c.rows.Add(uint64(o.rows))
+
 	fetched := time.Duration(o.fetched.Load())
 	c.fetch.Add(int64(max(fetched-o.came, 0)))
 	c.wait.Add(int64(max(o.began-fetched, 0)))
@@ -56,6 +58,7 @@ func (b *Backend) Stats() []Stats {
 			s.Failed[i] = c.failed[i].Load()
 		}
 
+		// A model is loaded on a GPU if it has a route there.
 		s.Memory = g.sumMemory()
 		for _, r := range *g.routes.Load() {
 			if r != nil {

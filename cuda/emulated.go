@@ -53,6 +53,7 @@ func newEmulated(e Emulation) (*emulated, error) {
 	m.mem.next = 1 << 40
 
 	m.freed = sync.NewCond(&m.mu)
+
 	// Virtual time never sleeps, so it needs no timer.
 	if e.Virtual {
 		return m, nil
@@ -76,8 +77,8 @@ func (m *emulated) faultAt(op string) Fault {
 	n := m.sites[op]
 	m.sites[op] = n + 1
 
+	// A sticky code makes every later call fail, as on a device that is lost.
 	f := m.cfg.Fault(Site{Op: op, N: n})
-
 	if f.Code.Sticky() {
 		m.lost = f.Code
 	}
@@ -96,6 +97,7 @@ func (m *emulated) enterCall(op string) Code {
 	return m.faultAt(op).Code
 }
 
+// newHandle issues a handle; handles are never reused.
 func (m *emulated) newHandle() uint64 {
 	m.next++
 	return m.next
@@ -105,6 +107,7 @@ func (m *emulated) properties() Properties {
 	return Properties{Name: m.cfg.Name, MemoryBytes: m.cfg.MemoryBytes, Multiprocessors: 1, Emulated: true}
 }
 
+// loadModule accepts any image: kernels run their Go form, found by name.
 func (m *emulated) loadModule(image []byte) (uint64, Code) {
 	c := m.enterCall("load module")
 	defer m.mu.Unlock()
@@ -147,12 +150,15 @@ func (m *emulated) settleEnded() {
 	if !m.cfg.Virtual {
 		m.catchUp()
 	}
+
+	// A hang keeps its caller waiting until the fault releases it, the device is lost, or it is closed.
 	m.mu.Lock()
 	for m.hangsNow() && !m.closed && m.lost == CodeSuccess {
 		m.freed.Wait()
 	}
 }
 
+// hangsNow reports whether the command on some engine never ends by itself.
 func (m *emulated) hangsNow() bool {
 	for i := range m.engines {
 		if m.engines[i].stream != nil && m.engines[i].hung {
@@ -166,6 +172,7 @@ func (m *emulated) closeDriver() Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
+
 	// A wait for a hang to end must not outlive the device.
 	m.freed.Broadcast()
 

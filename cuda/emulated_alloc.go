@@ -2,6 +2,10 @@ package cuda
 
 import "unsafe"
 
+// Device memory, and the host memory that the device may copy from or to. Allocations fail at a site or when the memory
+// is full; freeing waits for the device, as the driver's calls do.
+
+// hostBlock is host memory that the driver knows.
 type hostBlock struct {
 	mem        []byte
 	pinned     bool
@@ -15,6 +19,7 @@ func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
 		return 0, c
 	}
 
+	// Other processes may hold a part of the memory that this device has not given out.
 	if bytes > m.free() {
 		return 0, CodeOutOfMemory
 	}
@@ -43,6 +48,7 @@ func (m *emulated) memory() (int64, int64, Code) {
 }
 
 func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
+	// Pinning is a site of its own, so that a test can fail it alone.
 	op := "alloc host"
 	if pinned {
 		op = "pin"
@@ -75,11 +81,9 @@ func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
 }
 
 // Emulated memory is this process's alone.
-func (m *emulated) shareDevice(uint64) (Handle, Code) { return Handle{}, CodeNotSupported }
-
+func (m *emulated) shareDevice(uint64) (Handle, Code)       { return Handle{}, CodeNotSupported }
 func (m *emulated) openShared(Handle) (uint64, int64, Code) { return 0, 0, CodeNotSupported }
-
-func (m *emulated) closeShared(uint64) Code { return CodeNotSupported }
+func (m *emulated) closeShared(uint64) Code                 { return CodeNotSupported }
 
 func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 	c := m.enterCall("register")
@@ -88,7 +92,8 @@ func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 		return c
 	}
 
-	const page = 4096 // pages are pinned, each once
+	// Pages are pinned, each once, so two registered blocks must not share one.
+	const page = 4096
 	from, to := uintptr(p)/page, (uintptr(p)+uintptr(bytes)-1)/page
 	for start, b := range m.host {
 		if b.registered && from <= (start+uintptr(len(b.mem))-1)/page && start/page <= to {

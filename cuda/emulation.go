@@ -63,6 +63,7 @@ func OpenEmulated(e Emulation) (*Device, error) {
 	return newDevice(m, m.cfg.PinnedBytesMax), nil
 }
 
+// withDefaults returns the configuration with the defaults in brackets instead of zeros.
 func (e Emulation) withDefaults() Emulation {
 	set := func(p *float64, v float64) {
 		if *p <= 0 {

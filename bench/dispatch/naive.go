@@ -44,12 +44,13 @@ func compareNaive(ctx context.Context, set Setting, o Options, progress func(str
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(set.Cores))
 
+	// Runs at real-time priority must rest in between, see rest.
 	for i := range all {
 		n := &all[i]
 		time.Sleep(rest)
 
 		// Offer without a pause first, to know where to search …
-		s := n.offerRate(set, 1e12, o.Each)
+		s := n.offerRate(set, unpausedRate, o.Each)
 		n.Pushed = float64(s.Sent) / o.Each.Seconds()
 		n.MissedPct = 100 * float64(s.Dropped) / float64(max(1, s.Sent))
 		n.AllocsPer = float64(s.Mallocs) / float64(max(1, s.Sent))
@@ -66,7 +67,6 @@ func compareNaive(ctx context.Context, set Setting, o Options, progress func(str
 			}
 			return err
 		})
-
 		if err != nil {
 			return nil, err
 		}
@@ -80,46 +80,17 @@ func (n *Naive) offerRate(set Setting, rate float64, d time.Duration) Sample {
 	var sent atomic.Uint64
 	var lag atomic.Int64
 
+	// Allocations of the set-up do not count.
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 
 	var wg sync.WaitGroup
 	for i := range set.Cores {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			start, gap := int64(clock.Now()), 1e9/rate*float64(set.Cores)
-			k := 0
-
-			// A rate of 1e12 means without a pause: no schedule can be late.
-			for now := start; now < start+int64(d); now = int64(clock.Now()) {
-				due := min(int(float64(now-start)/gap)-k, burst)
-				if due > 0 && rate < 1e12 {
-					if l := now - start - int64(float64(k)*gap); l > lag.Load() {
-						lag.Store(l)
-					}
-				}
-				if rate >= 1e12 {
-					due = burst
-				}
-
-				if due <= 0 {
-					runtime.Gosched() // the dispatcher's goroutines need the core
-				}
-
-				for range max(0, due) {
-					at := start + int64(float64(k)*gap)
-					if rate >= 1e12 {
-						at = now
-					}
-					x.enqueue(uint32(rng.IntN(set.Models)), at+slo)
-					k++
-				}
-			}
-			sent.Add(uint64(k))
-		}()
+		wg.Go(func() {
+			g := generator{rng: rand.New(rand.NewPCG(1, uint64(i))), models: set.Models, unpaused: rate >= unpausedRate, gap: 1e9 / rate * float64(set.Cores)}
+			sent.Add(uint64(g.run(x, d, &lag)))
+		})
 	}
 
 	wg.Wait()
@@ -127,4 +98,46 @@ func (n *Naive) offerRate(set Setting, rate float64, d time.Duration) Sample {
 	s := Sample{Rate: rate, Sent: sent.Load(), Dropped: x.missed(), LagMax: lag.Load(), Mallocs: after.Mallocs - before.Mallocs}
 	x.stop()
 	return s
+}
+
+// unpausedRate is the rate that stands for requests without a pause between them.
+const unpausedRate = 1e12
+
+// generator is one core's source of requests.
+type generator struct {
+	rng      *rand.Rand
+	models   int
+	unpaused bool
+	gap      float64 // ns between two requests
+}
+
+// run offers requests for d and returns their number. lag is raised to the longest delay behind the schedule; without
+// pauses there is no schedule.
+func (g *generator) run(x naive, d time.Duration, lag *atomic.Int64) (sent int) {
+	start := int64(clock.Now())
+	for now := start; now < start+int64(d); now = int64(clock.Now()) {
+		due := min(int(float64(now-start)/g.gap)-sent, burst)
+		if due > 0 && !g.unpaused {
+			if l := now - start - int64(float64(sent)*g.gap); l > lag.Load() {
+				lag.Store(l)
+			}
+		}
+		if g.unpaused {
+			due = burst
+		}
+		if due <= 0 {
+			runtime.Gosched() // the dispatcher's goroutines need the core
+		}
+
+		// A deadline counts from the scheduled time, so a generator that is late does not ease the load.
+		for range max(0, due) {
+			at := start + int64(float64(sent)*g.gap)
+			if g.unpaused {
+				at = now
+			}
+			x.enqueue(uint32(g.rng.IntN(g.models)), at+slo)
+			sent++
+		}
+	}
+	return sent
 }

@@ -37,6 +37,7 @@ func newChannels(set Setting) naive {
 	return d
 }
 
+// serveModel is a model's goroutine: it collects requests until the batch is full or its time has come.
 func (d *channels) serveModel(in chan *request) {
 	defer d.done.Done()
 	var queue []*request // in order of arrival, which is the order of deadlines here
@@ -45,6 +46,7 @@ func (d *channels) serveModel(in chan *request) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 
+	// Each arrival moves the batch's time: one more request makes it longer, so it must leave earlier.
 	for {
 		select {
 		case r, ok := <-in:
@@ -67,9 +69,9 @@ func (d *channels) serveModel(in chan *request) {
 
 // sendBatch sends the head of the queue to a GPU and returns the rest.
 func (d *channels) sendBatch(queue []*request, reply chan int64) []*request {
+	// Ask for the first free GPU; no other model gets an answer until this one reports through taken.
 	d.gpus <- reply
 	free := <-reply
-
 	start := max(int64(clock.Now()), free)
 
 	// Requests at the head that even a batch of one cannot serve are lost; then as many follow as the oldest
@@ -84,6 +86,8 @@ func (d *channels) sendBatch(queue []*request, reply chan int64) []*request {
 	}
 
 	d.lost.Add(uint64(lost))
+
+	// The rest of the queue is moved to its front below, so the batch needs a copy.
 	if n > 0 {
 		free = start + execOf(n)
 		batch := append([]*request(nil), queue[lost:lost+n]...)

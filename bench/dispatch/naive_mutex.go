@@ -30,6 +30,7 @@ func (d *mutexed) enqueue(model uint32, deadline int64) {
 	defer d.mu.Unlock()
 	m := &d.models[model]
 
+	// The request's own timer ends it when not even a batch of one could serve it.
 	now := int64(clock.Now())
 	r := &request{deadline: deadline, answer: make(chan bool, 1)}
 	r.timer = time.AfterFunc(time.Duration(deadline-execOf(1)-now), func() { d.expireRequest(m, r) })
@@ -85,9 +86,9 @@ func (d *mutexed) sendBatch(m *mutexModel) {
 		return // the head's own timer ends it
 	}
 
+	// The GPU is busy until the batch ends, and moves down the heap.
 	d.gpus[0] = start + execOf(len(batch))
 	time.AfterFunc(time.Duration(d.gpus[0]-int64(clock.Now())), func() { finishBatch(batch) })
-
 	heap.Fix(&d.gpus, 0)
 }
 
@@ -102,6 +103,7 @@ func (d *mutexed) stop() {
 	defer d.mu.Unlock()
 	d.closed = true
 
+	// Timers would keep every request's memory until they fire.
 	for i := range d.models {
 		m := &d.models[i]
 		if m.timer != nil {

@@ -53,6 +53,7 @@ func (h *requestHeap) Pop() any {
 	return r
 }
 
+// finishBatch answers a batch's requests.
 func finishBatch(batch []*request) {
 	for _, r := range batch {
 		r.answer <- true

@@ -41,6 +41,7 @@ type contest struct {
 	rivals   []rival
 }
 
+// compareAll runs all contests, one after the other.
 func (c Config) compareAll(ctx context.Context, contests []contest) (rows []Row, err error) {
 	for _, one := range contests {
 		found, err := c.compareOne(ctx, one)
@@ -52,6 +53,7 @@ func (c Config) compareAll(ctx context.Context, contests []contest) (rows []Row,
 	return rows, nil
 }
 
+// compareOne runs one contest and returns a row for each side.
 func (c Config) compareOne(ctx context.Context, one contest) (rows []Row, err error) {
 	sides := make([]*side, len(one.rivals))
 	for i, r := range one.rivals {
@@ -84,6 +86,7 @@ func (s *side) cpuEach() time.Duration { return s.cpu / time.Duration(s.n) }
 // cpuTime returns the process's processor time since its start.
 func cpuTime() time.Duration {
 	var u unix.Rusage
+
 	// Sum user and system time: the kernel's part of a request is the cost of sockets.
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0
@@ -100,22 +103,9 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 
 	// Measure processor time over the whole round, callers included: one process cannot separate them.
 	began, used := time.Now(), cpuTime()
-
 	for _, call := range s.callers {
 		wait.Go(func() {
-			var delays []time.Duration
-			bad := 0
-			var err error
-			// Callers send again as soon as they are answered, so the rate is what both ends together can sustain.
-			for time.Since(began) < d && ctx.Err() == nil {
-				t := time.Now()
-				if e := call(ctx); e != nil {
-					bad++
-					err = e
-					continue
-				}
-				delays = append(delays, time.Since(t))
-			}
+			delays, bad, err := call.repeatUntil(ctx, began.Add(d))
 
 			mu.Lock()
 			defer mu.Unlock()
@@ -129,7 +119,6 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 			}
 		})
 	}
-
 	wait.Wait()
 
 	// A server that answers nothing must not look infinitely fast.
@@ -144,6 +133,22 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 		s.cpu += cpuTime() - used
 	}
 	return ctx.Err()
+}
+
+// repeatUntil sends requests until a time, each as soon as the previous one is answered, so that the rate is what both
+// ends together can sustain. It returns the delays of the answered requests, the number of failed ones and the last
+// error.
+func (call caller) repeatUntil(ctx context.Context, end time.Time) (delays []time.Duration, failed int, last error) {
+	for time.Now().Before(end) && ctx.Err() == nil {
+		began := time.Now()
+		if err := call(ctx); err != nil {
+			failed++
+			last = err
+			continue
+		}
+		delays = append(delays, time.Since(began))
+	}
+	return delays, failed, last
 }
 
 func medianOf(all []float64) float64 {

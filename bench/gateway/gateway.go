@@ -72,6 +72,7 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 		return c.runShared(ctx, s)
 	}
 
+	// The bare servers stand beside the gateway in the same process: one pair answers at once, the other infers first.
 	var servers running
 	defer servers.stopAll()
 	bareREST, bareRPC, err := servers.servePair(c.newBare(nil).serveBoth)
@@ -129,11 +130,13 @@ parameters { key: "alpha_ms" value { string_value: "0.000001" } } parameters { k
 parameters { key: "slo_ms" value { string_value: "10000" } }`, in, out)
 }
 
+// makeRequest returns the request that gRPC callers send.
 func (c Config) makeRequest() *oip.ModelInferRequest {
 	return &oip.ModelInferRequest{ModelName: noop, RawInputContents: [][]byte{make([]byte, c.Input)},
 		Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(c.Input)}}}}
 }
 
+// makeResponse returns the response that bare servers send.
 func (c Config) makeResponse() *oip.ModelInferResponse {
 	return &oip.ModelInferResponse{ModelName: noop, ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
 		Outputs: []*oip.ModelInferResponse_InferOutputTensor{{Name: "y", Datatype: "UINT8", Shape: []int64{1, int64(c.Output)}}}}

@@ -31,6 +31,7 @@ func (r *running) servePair(f func(ctx context.Context, rest, rpc net.Listener) 
 	return a.Addr().String(), b.Addr().String(), nil
 }
 
+// stopAll stops all servers and waits for them.
 func (r *running) stopAll() {
 	for _, cancel := range r.cancels {
 		cancel()

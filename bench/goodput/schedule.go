@@ -50,48 +50,59 @@ func (r Replay) Run(w io.Writer) error {
 		return err
 	}
 
-	world := &sim.World{GPUs: r.GPUs, Ctrl: r.Ctrl, Data: r.Data}
-	index := make(map[string]int32)
-
-	// Read the profiles first: arrivals name their models.
-	err := readFile(r.Profiles, func(f io.Reader) error {
-		entries, err := profile.ReadCSV(f)
-		if err != nil {
-			return err
-		}
-		if len(entries) == 0 {
-			return fmt.Errorf("no models, want at least one row after the header")
-		}
-		for i, e := range entries {
-			p, err := e.Profile()
-			if err != nil {
-				return err
-			}
-			index[e.Name] = int32(i)
-			world.Models = append(world.Models, sim.Model{Name: e.Name, Profile: p, SLO: sim.Duration(e.SLO)})
-		}
-		return nil
-	})
+	world, err := r.readWorld()
 	if err != nil {
 		return err
 	}
-
-	err = readFile(r.Arrivals, func(f io.Reader) (err error) {
-		world.Arrivals, err = readArrivals(f, index)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-
 	if err := r.runWorld(world); err != nil {
 		return err
 	}
 	return r.printSummary(w, world)
 }
 
+// readWorld reads the models and the arrivals: first the models, because arrivals name them.
+func (r Replay) readWorld() (*sim.World, error) {
+	world := &sim.World{GPUs: r.GPUs, Ctrl: r.Ctrl, Data: r.Data}
+	index := make(map[string]int32)
+	err := readFile(r.Profiles, func(f io.Reader) (err error) {
+		world.Models, err = readModels(f, index)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	err = readFile(r.Arrivals, func(f io.Reader) (err error) {
+		world.Arrivals, err = readArrivals(f, index)
+		return err
+	})
+	return world, err
+}
+
+// readModels reads the profiles and notes the index of each name.
+func readModels(f io.Reader, index map[string]int32) (models []sim.Model, err error) {
+	entries, err := profile.ReadCSV(f)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("no models, want at least one row after the header")
+	}
+
+	for i, e := range entries {
+		p, err := e.Profile()
+		if err != nil {
+			return nil, err
+		}
+		index[e.Name] = int32(i)
+		models = append(models, sim.Model{Name: e.Name, Profile: p, SLO: sim.Duration(e.SLO)})
+	}
+	return models, nil
+}
+
 // runWorld drives the world and writes both files.
 func (r Replay) runWorld(world *sim.World) (err error) {
+	// A file that cannot be closed may be incomplete, which is an error of the run.
 	batches, err := os.Create(r.Batches)
 	if err != nil {
 		return err
@@ -108,6 +119,7 @@ func (r Replay) runWorld(world *sim.World) (err error) {
 	o.WriteString("request,outcome,time_ns\n")
 
 	n := 0
+
 	// Use one buffer for all lines: a workload may have a hundred million requests.
 	var buf []byte
 	world.Trace = func(gpu, model int32, start, finish sim.Time, requests []int32) {
@@ -139,6 +151,7 @@ func (r Replay) printSummary(w io.Writer, world *sim.World) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "model\trequests\tserved in time\tbad %\t")
 
+	// A list of models may be long; those without requests say nothing.
 	total, bad := 0, 0
 	for m, n := range res.Total {
 		if n > 0 {

@@ -22,6 +22,8 @@ func (r Replay) checkDistinct() error {
 	if r.Arrivals == stdin && r.Profiles == stdin {
 		return fmt.Errorf("arrivals and profiles = %q: want one of them from standard input, the other from a file", stdin)
 	}
+
+	// The last two are written.
 	for i := 2; i < len(paths); i++ {
 		if paths[i] == stdin {
 			return fmt.Errorf("%s = %q: want the name of a file", names[i], stdin)
@@ -59,6 +61,7 @@ func sameFile(a, b string) bool {
 // stdin is the file name of standard input.
 const stdin = "-"
 
+// readFile reads a file, or standard input; errors name it.
 func readFile(name string, read func(io.Reader) error) error {
 	if name == stdin {
 		return readFrom("standard input", os.Stdin, read)
@@ -116,6 +119,7 @@ func readArrivals(r io.Reader, index map[string]int32) ([]arrivals.Arrival, erro
 	return out, nil
 }
 
+// parseArrival parses one line.
 func parseArrival(text string, index map[string]int32) (arrivals.Arrival, error) {
 	fields := strings.Split(text, ",")
 	if len(fields) != 2 {

@@ -58,9 +58,10 @@ func (k *children) startChild(ctx context.Context, child []string, args ...strin
 	return h.Addr, nil
 }
 
+// waitAll waits for all children, which have been told to end.
 func (k *children) waitAll() {
 	for _, cmd := range k.all {
-		_ = cmd.Wait() // it was told to end
+		_ = cmd.Wait()
 	}
 }
 
@@ -69,6 +70,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 	s := &stage.Stage{}
 	defer func() { _ = s.Close() }()
 
+	// A scheduler and a hop have an address; a backend connects to the scheduler's.
 	var addr string
 	switch what {
 	case "scheduler":

@@ -21,6 +21,7 @@ var errDropped = errors.New("dropped")
 // door sends one inference through one interface.
 type door func(ctx context.Context, l load) error
 
+// restDoor sends requests over REST, as JSON.
 func restDoor(client *http.Client, address string) door {
 	return func(ctx context.Context, l load) error {
 		parameters := ""
@@ -39,8 +40,9 @@ func restDoor(client *http.Client, address string) door {
 			return err
 		}
 		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
 
+		// The request has ended when the whole answer is here.
+		text, err := io.ReadAll(answer.Body)
 		switch {
 		case err != nil:
 			return err
@@ -53,6 +55,7 @@ func restDoor(client *http.Client, address string) door {
 	}
 }
 
+// grpcDoor sends requests over gRPC, with raw tensors.
 func grpcDoor(client oip.GRPCInferenceServiceClient) door {
 	return func(ctx context.Context, l load) error {
 		r := &oip.ModelInferRequest{ModelName: l.model, RawInputContents: [][]byte{make([]byte, serveBytes)},
@@ -71,6 +74,7 @@ func grpcDoor(client oip.GRPCInferenceServiceClient) door {
 	}
 }
 
+// libraryDoor sends requests through the Go library, whose deadline is the context's.
 func libraryDoor(client *frontend.Client) door {
 	return func(ctx context.Context, l load) error {
 		if l.timeout > 0 {
@@ -78,6 +82,7 @@ func libraryDoor(client *frontend.Client) door {
 			ctx, cancel = context.WithTimeout(ctx, l.timeout)
 			defer cancel()
 		}
+
 		r, err := client.InferCopy(ctx, l.model, make([]byte, serveBytes))
 		r.Release()
 		if errors.Is(err, context.DeadlineExceeded) {

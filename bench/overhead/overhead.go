@@ -61,6 +61,7 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	return []Row{one, three}, nil
 }
 
+// oneProcess measures scheduler, backend and library in this process. There is no floor: nothing is sent.
 func (c Config) oneProcess(ctx context.Context) (Row, error) {
 	s, err := stage.Open(ctx, modelFiles(c.Bytes), 1)
 	if err != nil {
@@ -92,6 +93,7 @@ func (c Config) startRequest(client *frontend.Client) (ping func() error, done f
 	}, in.Free, nil
 }
 
+// threeProcesses measures scheduler and backend in processes of their own, and the floor between as many processes.
 func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var kids children
@@ -117,7 +119,8 @@ func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 	}
 	defer done()
 
-	if err := ping(); err != nil { // now the backend has connected
+	// The first answer shows that the backend has connected.
+	if err := ping(); err != nil {
 		return Row{}, err
 	}
 
@@ -146,13 +149,13 @@ func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration,
 				continue
 			}
 
+			// Time each request separately: quantiles need every one.
 			for range c.Each {
 				began := time.Now()
 				if err := f(); err != nil {
 					return nil, nil, err
 				}
 
-				// Time each request separately: quantiles need every one.
 				took := time.Since(began)
 				switch {
 				case round == 0:
@@ -167,6 +170,7 @@ func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration,
 	return a, b, nil
 }
 
+// makeRow returns the row of a set-up.
 func makeRow(name string, ours, floor []time.Duration) Row {
 	return Row{Setup: name, P50: quantileOf(ours, .5), P99: quantileOf(ours, .99), FloorP50: quantileOf(floor, .5), Floor9: quantileOf(floor, .99)}
 }

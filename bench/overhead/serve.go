@@ -105,33 +105,44 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 		ask  door
 	}{{"REST", restDoor(client, addresses["rest"])}, {"gRPC", grpcDoor(oip.NewGRPCInferenceServiceClient(conn))}, {"library", libraryDoor(library)}}
 	for _, d := range doors {
-		row := ServeRow{Processors: processors, Door: d.name, Sent: c.Requests}
-		for range 10 { // open connections and warm the models
-			if err := d.ask(ctx, quick); err != nil && !errors.Is(err, errDropped) {
-				return nil, fmt.Errorf("%s: %w", d.name, err)
-			}
-		}
-
-		took, _, err := sendEvenly(ctx, d.ask, quick, c.Requests)
+		row, err := c.measureDoor(ctx, d.ask)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.name, err)
 		}
-		row.P50, row.P99 = quantileOf(took, 0.5), quantileOf(took, 0.99)
-
-		took, dropped, err := sendEvenly(ctx, d.ask, loaded, c.Requests)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", d.name, err)
-		}
-		row.Dropped, row.LoadedP99 = dropped, quantileOf(took, 0.99)
-
-		for _, t := range took {
-			if t > loaded.timeout {
-				row.Late++
-			}
-		}
+		row.Processors, row.Door = processors, d.name
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// measureDoor measures one interface: idle, then under load.
+func (c ServeConfig) measureDoor(ctx context.Context, ask door) (row ServeRow, err error) {
+	// The first requests open connections and warm the models.
+	for range 10 {
+		if err := ask(ctx, quick); err != nil && !errors.Is(err, errDropped) {
+			return row, err
+		}
+	}
+
+	took, _, err := sendEvenly(ctx, ask, quick, c.Requests)
+	if err != nil {
+		return row, err
+	}
+	row.P50, row.P99 = quantileOf(took, 0.5), quantileOf(took, 0.99)
+
+	took, dropped, err := sendEvenly(ctx, ask, loaded, c.Requests)
+	if err != nil {
+		return row, err
+	}
+	row.Sent, row.Dropped, row.LoadedP99 = c.Requests, dropped, quantileOf(took, 0.99)
+
+	// An output after the timeout counts as late: the caller no longer waits for it.
+	for _, t := range took {
+		if t > loaded.timeout {
+			row.Late++
+		}
+	}
+	return row, nil
 }
 
 // sendEvenly sends requests at a constant rate, regardless of their outcomes. It returns the latencies of those with

@@ -29,6 +29,7 @@ parameters { key: "slo_ms" value { string_value: "80" } }`, serveBytes, outputBy
 
 // startServe runs the process and returns the addresses of its interfaces; ended is closed when it has ended.
 func (c ServeConfig) startServe(ctx context.Context, models string, processors int) (addresses map[string]string, ended chan struct{}, err error) {
+	// The kernel chooses the ports, so that several measurements can run on one host.
 	ended = make(chan struct{})
 	flags := []string{"-models", models, "-emulate", "1", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-listen", "127.0.0.1:0"}
 	cmd := exec.CommandContext(ctx, c.Command[0], slices.Concat(c.Command[1:], flags)...)
@@ -45,6 +46,7 @@ func (c ServeConfig) startServe(ctx context.Context, models string, processors i
 		return nil, ended, err
 	}
 
+	// Read the log until the end: a process blocks when nobody empties its pipe.
 	told := make(chan map[string]string, 1)
 	go func() {
 		defer close(ended)
@@ -68,7 +70,6 @@ var logged = regexp.MustCompile(`msg="(scheduler) listens" address=(\S+)|msg="ga
 // readAddresses reads the process's log up to the line of the gateway, which starts last.
 func readAddresses(log io.Reader) map[string]string {
 	found := map[string]string{}
-	// The kernel chooses the ports, so only the log names them.
 	for lines := bufio.NewScanner(log); found["rest"] == "" && lines.Scan(); {
 		if m := logged.FindStringSubmatch(lines.Text()); m != nil && m[1] != "" {
 			found["scheduler"] = m[2]

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"slices"
 	"time"
 
 	"downbeat.dev/bench/policy"
@@ -33,7 +34,7 @@ type central struct {
 
 // run serves streams until span.
 func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.Result, error) {
-	w, sessions, err := c.world(streams, span)
+	w, sessions, err := c.makeWorld(streams, span)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,14 +49,11 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 		}
 	})
 
-	best := make([]float64, len(w.Models)) // accuracy of a model without variants
-	k := 0
+	// A model without variants answers with its application's best quality. addModels has put the models in this order.
+	var best []float64
 	for app := range c.w.Apps {
 		if c.budgets[app] != nil {
-			for range c.w.Apps[app].Modules {
-				best[k] = c.w.Apps[app].Qualities[0].Accuracy
-				k++
-			}
+			best = append(best, slices.Repeat([]float64{c.w.Apps[app].Qualities[0].Accuracy}, len(c.w.Apps[app].Modules))...)
 		}
 	}
 
@@ -94,6 +92,7 @@ func (c *central) admitStreams(streams []Stream) (bool, error) {
 	for i, s := range streams {
 		now[i] = Stream{App: s.App, FPS: s.FPS, Until: trialSpan}
 	}
+
 	// Accuracy is not promised, so the price may lower it where the trial passes at the floors (as core/app.Admit
 	// tries sessions).
 	c.floors = c.adapt
@@ -102,6 +101,7 @@ func (c *central) admitStreams(streams []Stream) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	// In such a short time a session's share is one or two frames: round it as for a minute.
 	for _, by := range t.by {
 		if by.frames-by.good > int(float64(by.frames)*(100-trialShare)/100+0.5) {
@@ -113,6 +113,7 @@ func (c *central) admitStreams(streams []Stream) (bool, error) {
 
 // serveStreams admits the workload's streams one by one, and runs the admitted ones.
 func (c *central) serveStreams(name string) (Result, error) {
+	// Each session is tried together with those that are already in.
 	var in []Stream
 	refused, longest := 0, time.Duration(0)
 	for _, s := range c.w.Streams {
@@ -131,6 +132,7 @@ func (c *central) serveStreams(name string) (Result, error) {
 			in = append(in, s)
 			continue
 		}
+
 		refused++
 		if c.w.UntilFull {
 			break

@@ -29,6 +29,7 @@ type rim struct {
 	turn   int
 }
 
+// newRim returns the placement of no session, with all workers free.
 func newRim(w *Workload, r rule) *rim {
 	p := &rim{w: w, rule: r, left: make([]float64, w.Workers), memory: make([]int, w.Workers)}
 	for i := range p.left {
@@ -72,8 +73,8 @@ func (p *rim) qualities(s Stream) []int {
 func (p *rim) admitStream(stream int, now time.Duration) bool {
 	p.events++
 
+	// The best quality first; a rule with one quality has one try.
 	qualities := p.qualities(p.w.Streams[stream])
-
 	for _, q := range qualities {
 		if p.placeStream(stream, q, now) {
 			return true
@@ -94,11 +95,11 @@ func (p *rim) admitStream(stream int, now time.Duration) bool {
 // demoteFor demotes the sessions whose last demotion is the longest ago until the new one fits at its lowest quality
 // (R8 of §4.3). If it never fits, all get their qualities back.
 func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
+	// By the last demotion, oldest first, the loss goes round all sessions.
 	order := slices.Clone(p.placed)
-
-	// Sort by the last demotion, oldest first, so that the loss rotates (Rim §4.3).
 	slices.SortStableFunc(order, func(a, b *placement) int { return a.demoted - b.demoted })
 
+	// Demote one session after the other, and remember how each was.
 	var before []placement
 	var changed []*placement
 	for _, x := range order {
@@ -113,6 +114,8 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 		x.quality++
 		x.demoted = p.events
 		p.returnShares(x, -1)
+
+		// Only a demotion that helped enters the history of its session.
 		if p.placeStream(stream, quality, now) {
 			for _, x := range changed {
 				x.since = append(x.since, segment{now, x.quality, x.worker})
@@ -140,6 +143,8 @@ func (p *rim) leave(stream int, now time.Duration) {
 		}
 		return x.stream == stream
 	})
+
+	// Without several qualities nobody was demoted.
 	if p.rule.qualities != "all" {
 		return
 	}
@@ -174,6 +179,7 @@ func (p *rim) returnShares(x *placement, sign float64) {
 
 // sharesLeft reports whether a placement's shares are available.
 func (p *rim) sharesLeft(x *placement) bool {
+	// Several modules may be on one worker: add up before comparing.
 	need := make([]float64, len(p.left))
 	for m, worker := range x.worker {
 		need[worker] += x.part.share() * p.demand(p.w.Streams[x.stream], m, x.quality, worker)

@@ -21,8 +21,9 @@ func (p *rim) crossWorkers(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
 	modules := len(p.w.Apps[s.App].Modules)
 	x := p.placeOn(0, stream, quality, allFrames)
-	need := make([]float64, len(p.left))
+	need := make([]float64, len(p.left)) // by worker: what the modules before take
 	for m := 0; m < modules; {
+		// Modules from m to end are expensive to separate, so they go to one worker.
 		from, end := m, m+1
 		for end < modules && p.w.Apps[s.App].Modules[end-1].Serialize > crossMax {
 			end++
@@ -78,6 +79,7 @@ func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
 		room[i] = max(0, p.left[i]/whole)
 	}
 
+	// Of all pairs with room for all frames, take the one with the least room.
 	first, second := -1, -1
 	for i := range room {
 		for k := i + 1; k < len(room); k++ {
@@ -90,6 +92,8 @@ func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
 	if first < 0 {
 		return false
 	}
+
+	// The fuller worker takes all that fits and the other one the rest.
 	if room[first] > room[second] {
 		first, second = second, first
 	}
@@ -141,7 +145,6 @@ func (p *rim) chooseWorker(need func(worker int) float64, taken []float64) int {
 	}
 
 	// Every rule except best fit ignores the remaining space, so it overloads workers while others idle.
-
 	best := -1
 	switch p.rule.choose {
 	case "round-robin":

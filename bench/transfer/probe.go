@@ -30,6 +30,7 @@ type probe struct {
 	done  func(error)
 }
 
+// newProbe opens a node, connects it to the peers, and allocates a buffer for each peer's bytes.
 func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (*probe, error) {
 	p := &probe{epoch: time.Now(), ended: make(chan error, 64), msg: make([]byte, echoBytes)}
 	p.done, p.one = p.completeCall, provider == "verbs"
@@ -37,7 +38,9 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 	var err error
 	pool := int64(4 * c.Peers * c.Bytes)
 	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
-	if c.NetNS != "" && err != nil { // the child's address is not ours
+
+	// In a network namespace of its own a child has an address that this process lacks.
+	if c.NetNS != "" && err != nil {
 		p.node, err = rdma.Open(nodeConfig(provider, "127.0.0.1", pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
 	}
 	if err != nil {
@@ -66,6 +69,7 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 
 // measureCalls appends n latencies of op in ns, each from the first call to the last completion.
 func (p *probe) measureCalls(op string, n int, to []int64) ([]int64, error) {
+	// Completions begin all further calls.
 	p.op, p.more, p.to = op, n, to
 	p.began = time.Since(p.epoch)
 	p.beginCall()
@@ -80,6 +84,7 @@ func (p *probe) measureCalls(op string, n int, to []int64) ([]int64, error) {
 	}
 }
 
+// beginCall begins one call of the op. completeCall ends it.
 func (p *probe) beginCall() {
 	p.more--
 	p.left.Store(1)
@@ -112,6 +117,7 @@ func (p *probe) completeCall(err error) {
 		return
 	}
 
+	// An incast ends with its last read.
 	if p.left.Add(-1) != 0 {
 		return
 	}
@@ -128,6 +134,7 @@ func (p *probe) completeCall(err error) {
 	p.beginCall()
 }
 
+// closeProbe frees the buffers and closes the node.
 func (p *probe) closeProbe() {
 	for _, b := range p.dst {
 		b.Free()

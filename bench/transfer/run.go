@@ -107,6 +107,7 @@ func (c Config) alternateOp(p *probe, ref reference, row Row, refs []string) ([]
 		refs = nil
 	}
 
+	// By round, and of the references by reference and round.
 	var ours [][]int64
 	theirs := make([][][]int64, len(refs))
 
@@ -136,6 +137,7 @@ func (c Config) alternateOp(p *probe, ref reference, row Row, refs []string) ([]
 		return []Row{row}, nil
 	}
 
+	// Each reference makes a row of its own, with the same values of ours.
 	var rows []Row
 	for i, op := range refs {
 		r := row

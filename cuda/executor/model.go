@@ -76,6 +76,7 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax), share: o.Share, shared: o.Shared}
 	defer func() { m.shared = nil }()
 
+	// The other sizes are compiled when they are first used.
 	for _, n := range []int{o.BatchMax, 1} {
 		if _, err := m.planFor(n); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %q: %w", g.Name, err), m.Close())
@@ -118,7 +119,8 @@ func (m *Model) Close() error {
 		}
 	}
 
-	for _, id := range m.ownContents() {
+	// Contents that other models hold stay.
+	for _, id := range m.releaseContents() {
 		remove(id)
 	}
 

@@ -28,6 +28,7 @@ type captured struct {
 	base  []cuda.Address
 }
 
+// planFor is Plan with the executor's state.
 func (m *Model) planFor(batch int) (*plan, error) {
 	if batch < 1 || batch > m.max {
 		return nil, fmt.Errorf("batch of %d: must be 1 to %d", batch, m.max)
@@ -61,6 +62,7 @@ func (m *Model) settleContents(p *plan) error {
 		return err
 	}
 
+	// A parameter that several layers use is packed with the first of them.
 	seen := map[residency.ID]bool{}
 	for i := range p.Layers {
 		l := &p.Layers[i]
@@ -81,6 +83,7 @@ func (m *Model) settleContents(p *plan) error {
 		p.byLayer = append(p.byLayer, ids)
 	}
 
+	// All layers are packed, so every parameter has its place.
 	for k := range p.Params {
 		p.params = append(p.params, m.params[p.Params[k].Name])
 	}
@@ -126,6 +129,7 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 		data = append(data, param.Data...)
 	}
 
+	// Other layers hold everything that this one needs.
 	if len(data) == 0 {
 		return nil
 	}

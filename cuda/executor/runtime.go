@@ -44,6 +44,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
 
+	// From here on every failure returns what was taken before.
 	store, err := residency.Open(dev, residency.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Alpha: c.Alpha, Hang: c.Hang})
 	if err != nil {
 		set.Free()
@@ -59,7 +60,8 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		}
 	}
 
-	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}, shared: map[contentKey]*sharedContent{}}, nil
+	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(),
+		chosen: map[string]string{}, shared: map[contentKey]*sharedContent{}}, nil
 }
 
 // Stats returns the counts of the residency store.

@@ -37,9 +37,9 @@ func (m *Model) addContent(c residency.Content, data []byte) (residency.ID, erro
 	return s.id, nil
 }
 
-// ownContents ends the model's uses of shared contents, and returns the contents of parameters that no model uses any
+// releaseContents ends the model's uses of shared contents, and returns the contents of parameters that no model uses any
 // more.
-func (m *Model) ownContents() (own []residency.ID) {
+func (m *Model) releaseContents() (own []residency.ID) {
 	if m.share {
 		for _, key := range m.held {
 			s := m.r.shared[key]

@@ -21,10 +21,12 @@ type rewriter struct {
 	instead map[int][]Node // by the last node that each replaces
 }
 
+// rewriteGraph returns a graph with the recognised patterns replaced; g itself if there are none.
 func rewriteGraph(g *Graph) *Graph {
 	r := &rewriter{nodes: g.Nodes, by: map[string]int{}, users: map[string][]int{}, ends: map[string]bool{}, scalars: map[string]float64{},
 		shapes: map[string][]int64{}, weights: map[string]*Constant{}, gone: make([]bool, len(g.Nodes)), instead: map[int][]Node{}}
 
+	// Each pattern is found from the one operator that nothing else in it has.
 	r.indexNodes(g)
 	for i := range r.nodes {
 		switch r.nodes[i].Op {
@@ -52,6 +54,7 @@ func rewriteGraph(g *Graph) *Graph {
 	return &out
 }
 
+// indexNodes fills the tables: who computes a value, who reads it, and which values are constants.
 func (r *rewriter) indexNodes(g *Graph) {
 	// Three uses of a constant: a scalar in a pattern, a shape for a Reshape, and weights that can be joined.
 	constant := func(name string, c *Constant) {
@@ -72,6 +75,7 @@ func (r *rewriter) indexNodes(g *Graph) {
 		constant(g.Constants[i].Name, &g.Constants[i])
 	}
 
+	// Constants may also be nodes.
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		if t := n.Attrs["value"].Tensor; n.Op == "Constant" && t != nil && len(n.Outputs) == 1 {
@@ -86,6 +90,7 @@ func (r *rewriter) indexNodes(g *Graph) {
 		}
 	}
 
+	// A value that the graph returns must not disappear in a pattern.
 	for _, o := range g.Outputs {
 		r.ends[o] = true
 	}
@@ -136,6 +141,7 @@ func (r *rewriter) scalarBeside(i int) (value string, c float64, ok bool) {
 	return in[1], c, ok && r.nodes[i].Op != "Div"
 }
 
+// replaceNodes replaces all by fresh nodes, which take the place of the last.
 func (r *rewriter) replaceNodes(last int, fresh []Node, all ...int) {
 	for _, i := range all {
 		r.gone[i] = true

@@ -8,11 +8,13 @@ import (
 
 // followHeads follows a value back to the tensor that was split into heads: x → Reshape [.,.,heads,size] → Transpose.
 func (r *rewriter) followHeads(value string, perm ...int64) (x string, heads, size int64, all []int) {
+	// The transposition brings heads before rows …
 	t := r.soleProducer(value, "Transpose")
 	if t < 0 || !slices.Equal(r.nodes[t].Attrs["perm"].Ints, perm) {
 		return "", 0, 0, nil
 	}
 
+	// … of a tensor that was split into heads of a known size.
 	s := r.soleProducer(r.nodes[t].Inputs[0], "Reshape")
 	if s < 0 || len(r.nodes[s].Inputs) != 2 {
 		return "", 0, 0, nil
@@ -62,6 +64,7 @@ func (r *rewriter) followScores(value string) (product int, mask string, scale f
 
 // rewriteAttention recognises softmax(Q·Kᵀ·scale + mask)·V of heads, reshaped back to [B,S,heads,size].
 func (r *rewriter) rewriteAttention(softmax int, opset int64) {
+	// The softmax is over the last axis; before opset 13 the default was another one.
 	n := &r.nodes[softmax]
 	a, ok := n.Attrs["axis"]
 	if len(n.Inputs) != 1 || len(n.Outputs) != 1 || ok && a.Int != -1 && a.Int != 3 || !ok && opset < 13 {
@@ -81,6 +84,7 @@ func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 		return
 	}
 
+	// The second product weighs V, and its heads are put side by side again.
 	v, vHeads, vSize, vs := r.followHeads(r.nodes[second].Inputs[1], 0, 2, 1, 3)
 	last := r.nextNode(second, "Transpose")
 	if vs == nil || last < 0 || !slices.Equal(r.nodes[last].Attrs["perm"].Ints, []int64{0, 2, 1, 3}) || heads != kHeads || heads != vHeads || size != kSize || size != vSize {
@@ -88,18 +92,16 @@ func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 	}
 
 	all = slices.Concat(all, qs, ks, vs, []int{softmax, second, last})
-	node := Node{Name: n.Name, Op: opAttention, Inputs: []string{q, k, v, mask}, Outputs: r.nodes[last].Outputs,
+	attention := Node{Name: n.Name, Op: opAttention, Inputs: []string{q, k, v, mask}, Outputs: r.nodes[last].Outputs,
 		Attrs: map[string]Attr{"heads": {Int: heads}, "size": {Int: size}, "scale": {Float: float32(scale)}}}
 
-	fresh := []Node{node}
-
 	// If all three are linear in one input, one product computes them.
-	if linears, gone, ok := r.joinLinears(node.Outputs[0]+"/joined", q, k, v); ok {
-		fresh[0].Inputs = []string{linears.Outputs[0], mask}
-		fresh, all = []Node{linears, fresh[0]}, append(all, gone...)
+	if linears, gone, ok := r.joinLinears(attention.Outputs[0]+"/joined", q, k, v); ok {
+		attention.Inputs = []string{linears.Outputs[0], mask}
+		r.replaceNodes(last, []Node{linears, attention}, append(all, gone...)...)
+		return
 	}
-
-	r.replaceNodes(last, fresh, all...)
+	r.replaceNodes(last, []Node{attention}, all...)
 }
 
 // joinLinears joins values that are x·W + b of the same x, with initialisers of the same shape.

@@ -2,6 +2,7 @@ package layers
 
 import "math"
 
+// isNear allows for the rounding of an exporter's constants.
 func isNear(a, b float64) bool { return math.Abs(a-b) < 1e-3*b }
 
 // rewriteGelu recognises x·(erf(x/√2) + 1)·½ in any order.
@@ -49,5 +50,6 @@ func (r *rewriter) rewriteGelu(erf int) {
 		all = append(all, half)
 	}
 
+	// The result has the name of the pattern's last value.
 	r.replaceNodes(last, []Node{{Name: r.nodes[last].Name, Op: "Gelu", Inputs: []string{x}, Outputs: r.nodes[last].Outputs}}, all...)
 }

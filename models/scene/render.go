@@ -41,6 +41,7 @@ func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Objec
 	c.w, c.h, c.view = dst.W, dst.H, view
 	c.scale = float64(dst.H) / (view.Y1 - view.Y0)
 
+	// Buffers grow to the largest image that was drawn.
 	if n := dst.W * dst.H; cap(c.owner) < n {
 		c.pix, c.owner = make([]float32, 3*n), make([]uint8, n)
 	} else {
@@ -84,7 +85,6 @@ func (r *Renderer) listTruth(s *Scene, out []Object) []Object {
 	c := &r.c
 	for i := range s.items {
 		it := &s.items[i]
-
 		b := it.box.clipTo(c.view)
 
 		// An object that painted no pixel, with nothing in front of it, is not in the image.
@@ -123,6 +123,7 @@ func (c *canvas) drawShadow(it *item) {
 		return
 	}
 
+	// Paint as nobody, and return to the object afterwards.
 	id, extent := c.id, c.extent
 	c.id = 0
 	half := (it.box.X1 - it.box.X0) / 2

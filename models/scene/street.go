@@ -27,6 +27,7 @@ func (c *canvas) setFog(s *Scene, y float64) {
 	}
 }
 
+// fogAt returns the weight of the fog at depth y: far things are hidden most.
 func fogAt(s *Scene, y float64) float32 {
 	near := min(max((y-s.horizon)/(1-s.horizon), 0), 1)
 	return float32(s.Cond.Fog * (0.92 - 0.5*near))
@@ -40,6 +41,8 @@ func (c *canvas) drawStreet(s *Scene) {
 	for y := range c.h {
 		wy := c.view.Y0 + (float64(y)+0.5)/c.scale
 		col := s.sky[0].mixWith(s.sky[1], float32(min(max(wy/s.horizon, 0), 1)))
+
+		// Below the horizon, pavement lies along both edges of the road; snow whitens the road less.
 		switch near := (wy - s.horizon) / (1 - s.horizon); {
 		case near > 0.93 || near > 0 && near < 0.1:
 			col = s.ground.scaleBy(1.35).mixWith(rgb{0.9, 0.9, 0.95}, white)
@@ -74,6 +77,7 @@ func (c *canvas) drawStreet(s *Scene) {
 	c.tint = nil
 }
 
+// drawHouse paints a house with its windows, or a tree in its place.
 func (c *canvas) drawHouse(s *Scene, h house) {
 	r := h.rect
 
@@ -82,24 +86,17 @@ func (c *canvas) drawHouse(s *Scene, h house) {
 		return
 	}
 
-	w := r.X1 - r.X0
-
 	if h.isTree {
-		g := 0.2 + 0.5*h.col[1]
-		green := rgb{g * 0.5, g, g * 0.4}
-		x := (r.X0 + r.X1) / 2
-		c.paintRect(Rect{x - 0.012, s.horizon - 0.12, x + 0.012, r.Y1}, rgb{0.3, 0.22, 0.15}, 1)
-		c.paintEllipse(x, s.horizon-0.14, 0.4*w, 0.09, green, 1)
-		c.paintEllipse(x-0.1*w, s.horizon-0.2, 0.3*w, 0.07, green.scaleBy(1.15), 1)
+		c.drawTree(s, h)
 		return
 	}
 
 	c.paintRect(r, h.col, 1)
-	stepX, stepY := w/float64(h.cols), (r.Y1-r.Y0-0.03)/float64(h.rows)
-
+	stepX, stepY := (r.X1-r.X0)/float64(h.cols), (r.Y1-r.Y0-0.03)/float64(h.rows)
 	for i := range h.rows * h.cols {
 		x, y := r.X0+(float64(i%h.cols)+0.25)*stepX, r.Y0+0.02+float64(i/h.cols)*stepY
 		col := rgb{0.25, 0.3, 0.36}
+
 		// Light behind a window shows only in the dark.
 		if h.lit>>i&1 != 0 && s.Cond.Light < 0.6 {
 			col = c.glowing(rgb{0.9, 0.75, 0.4})
@@ -108,6 +105,18 @@ func (c *canvas) drawHouse(s *Scene, h house) {
 	}
 }
 
+// drawTree paints a trunk and two crowns.
+func (c *canvas) drawTree(s *Scene, h house) {
+	w, x := h.rect.X1-h.rect.X0, (h.rect.X0+h.rect.X1)/2
+	g := 0.2 + 0.5*h.col[1]
+	green := rgb{g * 0.5, g, g * 0.4}
+
+	c.paintRect(Rect{x - 0.012, s.horizon - 0.12, x + 0.012, h.rect.Y1}, rgb{0.3, 0.22, 0.15}, 1)
+	c.paintEllipse(x, s.horizon-0.14, 0.4*w, 0.09, green, 1)
+	c.paintEllipse(x-0.1*w, s.horizon-0.2, 0.3*w, 0.07, green.scaleBy(1.15), 1)
+}
+
+// drawBush paints an obstacle in front of the street: a post, a box or a bush.
 func (c *canvas) drawBush(b bush) {
 	switch b.kind {
 	case 0:
@@ -129,6 +138,7 @@ func (c *canvas) drawWeather(s *Scene, g *rand.Rand) {
 		c.paintPolygon([]point{{x, y}, {x + 0.004, y}, {x + 0.004 - 0.2*l, y + l}, {x - 0.2*l, y + l}}, rgb{0.8, 0.84, 0.9}, 0.5)
 	}
 
+	// Flakes are round and of several sizes.
 	for n := int(80 * s.Cond.Snow); n > 0; n-- {
 		x, y, r := g.Float64()*s.Aspect, g.Float64(), 0.004+0.005*g.Float64()
 		c.paintEllipse(x, y, r, r, rgb{0.97, 0.97, 1}, 0.9)
