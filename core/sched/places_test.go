@@ -237,3 +237,45 @@ func TestABiggerGPUMayBeSlower(t *testing.T) {
 		t.Errorf("requests by kind of GPU: %v and %v, want each model on the kind that is faster for it", on[0], on[1])
 	}
 }
+
+// TestTheMostUrgentIsPlacedFirst compares the order in which services get places with a search of the most urgent one.
+func TestTheMostUrgentIsPlacedFirst(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 1))
+	l := newFamilyLoop(t, 60, 60, 3)
+	p := l.s.part
+	for i := range p.models {
+		m := &p.models[i]
+		for range rng.IntN(5) {
+			l.id++
+			// Some deadlines are equal: then the first service of the set comes first.
+			l.s.Join(l.now, Request{ID: l.id, Model: m.id, Deadline: l.now.Add(Duration(60+rng.IntN(8)) * ms)})
+		}
+	}
+	p.places.set = p.places.set[:0]
+	for i := range p.models {
+		p.models[i].family.placed = 0
+		p.places.set = append(p.places.set, int32(i))
+	}
+	rng.Shuffle(len(p.places.set), func(i, k int) { p.places.set[i], p.places.set[k] = p.places.set[k], p.places.set[i] })
+
+	p.places.order = p.places.order[:0]
+	for more := p.orderSet(); more; more = len(p.places.order) > 0 {
+		want, first := -1, Never
+		for k, at := range p.places.set {
+			if m := &p.models[at]; m.family.placed < m.q.len() && m.mustStart() < first {
+				want, first = k, m.mustStart()
+			}
+		}
+		if got := int(p.places.order[0].place); got != want {
+			t.Fatalf("service %d of the set is next, want %d", got, want)
+		}
+		m := &p.models[p.places.set[want]]
+		m.family.placed = min(m.q.len(), m.family.placed+1+rng.IntN(2))
+		p.reorderFirst(m)
+	}
+	for _, at := range p.places.set {
+		if m := &p.models[at]; m.family.placed < m.q.len() {
+			t.Errorf("service %d has %d of %d requests placed", at, m.family.placed, m.q.len())
+		}
+	}
+}

@@ -15,12 +15,14 @@ func (p *Partition) placeQueues(now Time) {
 	// A GPU that is free by the time a batch arrives there counts as free.
 	lead := p.o.Ctrl + p.o.Data
 	soon := now.Add(lead)
+	s.order = s.order[:0]
 	for s.anyFree(soon) {
-		m := p.mostUrgent()
-		if m == nil {
+		if len(s.order) == 0 && !p.orderSet() {
 			break
 		}
+		m := &p.models[s.set[s.order[0].place]]
 		p.placeNext(now, soon, m)
+		p.reorderFirst(m)
 	}
 
 	// Services without a place are checked again when the next GPU becomes free.
@@ -95,23 +97,6 @@ func (p *Partition) keepQueued(kept, some []int32) []int32 {
 	}
 
 	return kept
-}
-
-// mostUrgent returns the service whose first unplaced request must start before those of all others, if each is
-// served as intended; nil: all requests have places.
-func (p *Partition) mostUrgent() (best *model) {
-	first := Never
-	for _, at := range p.places.set {
-		m := &p.models[at]
-		if m.family.placed >= m.q.len() {
-			continue
-		}
-		if last := m.q.at(m.family.placed).Deadline - Time(m.exec[1]); last < first {
-			best, first = m, last
-		}
-	}
-
-	return best
 }
 
 // placeNext gives a service's next requests the best available place.
