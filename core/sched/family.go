@@ -28,21 +28,23 @@ type family struct {
 
 // home is a sub-cluster that serves a family, with its resident variants that are accurate enough, in order of ℓ(1).
 type home struct {
+	// What each look at the service reads comes first.
 	sub       uint32
+	told      uint32 // the candidate's size as its Ranker knows it, 0: none
 	residents []resident
+	refused   Time // until then its GPUs are too late or too slow
+	starts    int  // requests that start here now, 0: none
+	from      int  // their place in the queue
+	hasGPUs   bool // it has GPUs
+	inUse     bool // it gets the candidate at once; other homes only when no GPU came in time
+	ripe      bool // a GPU was requested from its Ranker
+
 	intended  int     // the best resident at the current price
 	cheapest  int     // the resident with the least GPU time per request
 	cost      float64 // of the intended resident per request, in GPU seconds
 	costLeast float64 // the same of the cheapest
 	worth     float64 // of a request served here: accuracy minus the price of its GPU time
 	served    float64 // requests in batches, older ones with less weight
-	hasGPUs   bool    // it has GPUs
-	inUse     bool    // it gets the candidate at once; other homes only when no GPU came in time
-	ripe      bool    // a GPU was requested from its Ranker
-	told      uint32  // the candidate's size as its Ranker knows it, 0: none
-	refused   Time    // until then its GPUs are too late or too slow
-	starts    int     // requests that start here now, 0: none
-	from      int     // their place in the queue
 }
 
 const (

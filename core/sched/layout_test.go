@@ -15,6 +15,13 @@ func TestModelLayout(t *testing.T) {
 	if f, _ := m.FieldByName("soonest"); f.Offset > 64-8 {
 		t.Errorf("soonest lies at %d: not in the first line", f.Offset)
 	}
+	r := reflect.TypeFor[resident]()
+	if r.Size()%64 != 0 {
+		t.Errorf("a resident has %d bytes, want a multiple of 64", r.Size())
+	}
+	if f, _ := r.FieldByName("target"); f.Offset+reflect.TypeFor[resident]().Field(1).Offset > 64 {
+		t.Errorf("target lies at %d of an execution: max and variant, before it, are not in a resident's first line", f.Offset)
+	}
 	if n := reflect.TypeFor[Request]().Size(); n != 48 {
 		t.Errorf("a request has %d bytes, want 48", n)
 	}

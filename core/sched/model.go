@@ -46,8 +46,8 @@ type model struct {
 type execution struct {
 	lead    []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
 	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
-	target  int        // T: the size that a batch reaches at its own frontrun
 	max     int32      // largest batch: the profile's, or the queue's maximum
 	variant uint16
+	target  int // T: the size that a batch reaches at its own frontrun
 	prof    *profile.Profile
 }

@@ -2,12 +2,12 @@ package sched
 
 // resident is a variant in a home.
 type resident struct {
+	accuracy float64 // read with the first fields of execution, in one cache line
 	execution
-	upTo     []cheapest // of its profile
-	accuracy float64
-	cost     float64 // GPU seconds per request in batches of the target size
-	small    int     // batches up to this size gain from growing; see efficient
-	sized    int     // the largest batch that was possible at the latest plan; 0: none was made
+	upTo  []cheapest // of its profile
+	cost  float64    // GPU seconds per request in batches of the target size
+	small int        // batches up to this size gain from growing; see efficient
+	sized int        // the largest batch that was possible at the latest plan; 0: none was made
 }
 
 // plan finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that

@@ -30,7 +30,7 @@ var engineNumbers = map[string]string{
 	// How long a lock is held or a thread sleeps, and intervals of checks.
 	"houseEvery": "of watchdogs and renewals", "spinDefault": "lateness of timers", "spinShare": "of a core", "lateMost": "lateness of timers",
 	"learnLateness": "lateness of timers", "sleepMax": "of a thread", "roundsMany": "until a turn reads the clock again", "purgeStep": "requests per lock",
-	"purgeRequests": "requests per lock", "lookedAtOnce": "looks per lock", "restShare": "of a core for prices", "holdFor": "a hold ends by itself soon after its renewals do",
+	"purgeRequests": "requests per lock", "lookedAtOnce": "looks per lock", "fewVariants": "memory of a family", "restShare": "of a core for prices", "holdFor": "a hold ends by itself soon after its renewals do",
 
 	// Lifetimes of names.
 	"keptMax": "that a model without backends is known", "restMin": "that a forgotten model's id stands for none",
