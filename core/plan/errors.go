@@ -22,4 +22,4 @@ func refuse(field string, value any, want string) error {
 }
 
 // finite reports whether a number is neither NaN nor infinite and at least 0.
-func finite(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+func finite(x float64) bool { return x >= 0 && x <= math.MaxFloat64 }

@@ -235,3 +235,32 @@ func FuzzRenew(f *testing.F) {
 		}
 	})
 }
+
+// TestTheLastTwoChoicesAreOnlyAShortCut shows that the two best items are the same whether those of the last search are
+// tried first or all are searched, with ties and while prices move.
+func TestTheLastTwoChoicesAreOnlyAShortCut(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	m := drawMarket(rng, 200, 5, 3)
+	for q := range m.Bidders {
+		if o := m.Bidders[q].Offers; q%3 == 0 && len(o) > 2 {
+			o[len(o)-1] = o[0] // a tie at all prices
+		}
+	}
+	var short, long simplex
+	short.reset(m)
+	long.reset(m)
+	for range 300 {
+		for k := range m.Capacity {
+			short.price[k] = max(0, short.price[k]+(rng.Float64()-0.45)*10)
+		}
+		long.price = short.price
+		for q := range m.Bidders {
+			items := long.items[long.first[q]:long.first[q+1]]
+			a, b, gap := short.bestTwo(q)
+			c, d, same := long.findTwo(q, items)
+			if *a != *c || *b != *d || gap != same || short.last[q] != long.last[q] || short.second[q] != long.second[q] {
+				t.Fatalf("bidder %d: %+v and %+v, %v apart; want %+v and %+v, %v", q, *a, *b, gap, *c, *d, same)
+			}
+		}
+	}
+}

@@ -129,6 +129,29 @@ func (x *simplex) paid(a, b *item) float64 {
 // bestTwo returns the best item at x.price, the second best, and the difference of their gains.
 func (x *simplex) bestTwo(q int) (best, second *item, gap float64) {
 	items := x.items[x.first[q]:x.first[q+1]]
+
+	// Mostly they are those of the last search, which takes half as long to see as to find them.
+	if b, s := int(x.last[q]), int(x.second[q]); b < len(items) && s < len(items) && b != s {
+		most, less := x.gainOf(&items[b], &x.price), x.gainOf(&items[s], &x.price)
+		if most >= less && less > 0 && !x.anyGains(items[:b], less) && !x.anyGains(items[b+1:], less) {
+			return &items[b], &items[s], most - less
+		}
+	}
+	return x.findTwo(q, items)
+}
+
+// anyGains reports whether some item gains more than less at x.price.
+func (x *simplex) anyGains(items []item, less float64) bool {
+	for j := range items {
+		if x.gainOf(&items[j], &x.price) > less {
+			return true
+		}
+	}
+	return false
+}
+
+// findTwo is bestTwo by a search of all items.
+func (x *simplex) findTwo(q int, items []item) (best, second *item, gap float64) {
 	first, most := x.bestOf(q, items, &x.price)
 
 	next, less := Nowhere, math.Inf(-1)
