@@ -46,6 +46,7 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 	for int(id) >= len(p.families) {
 		p.families = append(p.families, nil)
 	}
+
 	a := p.families[id]
 	if a == nil {
 		a = &answers{}

@@ -139,6 +139,8 @@ func (g *registry) forgetModels() {
 		} else {
 			delete(g.byName, modelKey(&m.info))
 		}
+
+		// The id rests for a while, since messages on their way may still name it.
 		*m = entry{info: model.Info{ID: id}, since: now}
 		g.vacant = append(g.vacant, id)
 		gone = append(gone, m.info)

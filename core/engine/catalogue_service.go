@@ -62,6 +62,8 @@ func (m *entry) hidden() bool { return m.class != nil && m.class.of.classes[0] !
 // latest profile.
 func (g *registry) describeService(m *entry) (s sched.Service, err error) {
 	s = sched.Service{SLO: sched.Duration(m.slo), QueueMax: g.queueMax(m)}
+
+	// A plain model is a service with one variant, which has a profile in every home.
 	v := sched.Variant{}
 	for i := range m.homes {
 		h := &m.homes[i]

@@ -14,6 +14,7 @@ func (g *registry) shareCrowds() {
 		p.mu.UnlockBehind()
 	}
 
+	// One lock at a time, so partitions may see the sums of slightly different moments.
 	for _, p := range g.e.parts {
 		p.mu.Lock()
 		p.s.SetCrowds(g.crowds)

@@ -104,6 +104,8 @@ func (p *partition) overrunOf(model uint32) *overrun {
 	if int(model) >= len(p.homes) {
 		return p.overruns[0]
 	}
+
+	// Most models have one home.
 	at := p.homes[model]
 	if at < severalHomes {
 		return p.overrunKnown(at)

@@ -203,10 +203,13 @@ func (e *Engine) keepUp(now sched.Time) {
 		p.findSilent(t)
 		e.finishTurn(t)
 	}
+
 	e.reg.applyDelays(now)
 	e.reg.shareCrowds()
 	e.reg.pricing.renewPrices(now)
 	e.reg.renewAwaited()
+
+	// A plan that was heard of continues before a new one may begin.
 	e.reg.resumePlan(now)
 	e.reg.advanceRollout(now)
 	e.reg.planEpoch(now)

@@ -64,6 +64,7 @@ func (g *registry) planEpoch(now sched.Time) {
 func (g *registry) endEpoch(v *placementView, p plan.PlacementPlan, w plan.EpochWeight, err error) {
 	x := &g.epochs
 	x.making = false
+
 	if err == nil {
 		// Operators see the weights either way.
 		x.stats.Latest = w
@@ -73,6 +74,8 @@ func (g *registry) endEpoch(v *placementView, p plan.PlacementPlan, w plan.Epoch
 		}
 		err = g.applyPlan(Plan{g.planNumber() + 1, documentOf(v.keys, v.gpus, p.Wanted)})
 	}
+
+	// An operator may have begun a plan meanwhile; the next epoch tries again.
 	if err != nil {
 		x.stats.Failed++
 		g.e.log.Warn("no plan for this epoch", "err", err)

@@ -77,6 +77,7 @@ func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error
 		return nil, fmt.Errorf("family %q: a model has that name; give one of them another", name)
 	}
 
+	// Without an accuracy a model cannot be compared with others. The log says so once for each.
 	var known []*entry
 	for _, m := range all {
 		switch {
@@ -91,6 +92,7 @@ func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error
 		return nil, nil
 	}
 
+	// Any variant may answer a request, so all take and return the same tensors.
 	plan.OrderVariants(known, func(m *entry) *model.Info { return &m.info })
 	first := &known[0].info
 	for _, m := range known[1:] {

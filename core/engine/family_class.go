@@ -36,6 +36,7 @@ func (g *registry) classesFor(f *family, floors []float64) (ids []uint32) {
 		told = append(told, g.models[id].class.floor)
 	}
 
+	// A present class keeps its id, and its floor never falls: requests that rely on it may be under way.
 	for k, at := range plan.PlaceFloors(floors, told) {
 		var id uint32
 		switch {
@@ -113,6 +114,8 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 	for i := range homes {
 		s.Homes = append(s.Homes, homes[i].sub)
 	}
+
+	// No SLO is shorter than the longest single request of a member that may answer: it could not be kept.
 	for i, v := range members {
 		x := sched.Variant{Accuracy: v.info.Accuracy, Profiles: make([]*profile.Profile, len(homes))}
 		for k := range homes {
@@ -135,6 +138,8 @@ func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 		if !plan.KeepsFloor(m.info.Accuracy, floor) {
 			continue
 		}
+
+		// The table with the most batch sizes stands for the home.
 		for _, h := range m.homes {
 			k := slices.IndexFunc(homes, func(x home) bool { return x.sub == h.sub })
 			switch {

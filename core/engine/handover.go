@@ -12,6 +12,7 @@ import (
 
 // addGPUs lets rankers grant GPUs, except those that still run batches of another sub-cluster.
 func (g *registry) addGPUs(gpus []*gpu) {
+	// All GPUs are known before the first is granted: a turn may reach any of them.
 	for _, u := range gpus {
 		g.e.gpus[u.id].Store(u)
 	}

@@ -33,6 +33,8 @@ func (e *Engine) Learn(all []wire.Learned) {
 	for _, m := range e.Models() {
 		ids[key{m.Name, m.Version}] = sched.ModelID(m.ID)
 	}
+
+	// What is learned belongs to models by name: their ids differ between engines.
 	now := e.clock.Now()
 	for _, l := range all {
 		id, known := ids[key{l.Model, l.Version}]
@@ -53,6 +55,8 @@ func (p *partition) learnOverrun(model uint32, late int64) {
 	if int(model) >= len(p.homes) {
 		return
 	}
+
+	// Lateness is a sub-cluster's, so a model with several homes sets it in each.
 	homes := p.severalOf(model)
 	if homes == nil {
 		homes = []uint32{p.homes[model]}

@@ -75,6 +75,8 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 		if r.s.EndSpare(t.now, u.id, u.epoch, end) != nil {
 			e.straySteps.Add(1) // the ranker stopped waiting for it
 		}
+
+		// The page draws steps beside batches.
 		if r.steps == nil {
 			r.steps = new(ring)
 		}

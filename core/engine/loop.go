@@ -41,6 +41,7 @@ func newLoop(e *Engine, _ int) (*Loop, error) {
 
 // Poll runs the partitions and rankers that are due.
 func (l *Loop) Poll(now sched.Time) (worked bool) {
+	// The wake-up is read without the lock, since most of them are not due.
 	for _, p := range l.parts {
 		if sched.Time(p.wake.Load()) <= now {
 			worked = true

@@ -61,6 +61,8 @@ func (x *pricing) recordPaid(now sched.Time) {
 	if !due {
 		return
 	}
+
+	// Prices paid and answers given are marked together, so that both can be given for the same span.
 	for k := range x.subs {
 		x.subs[k].paidAt[slot] = x.subs[k].paid
 	}

@@ -17,6 +17,7 @@ func (g *registry) nameNode(b *Backend) {
 		return
 	}
 
+	// Each backend has a number of its own, by which requests name its memory.
 	taken := func(n uint32) bool {
 		return slices.ContainsFunc(g.backends, func(x *Backend) bool { return x.node == n })
 	}
@@ -28,6 +29,7 @@ func (g *registry) nameNode(b *Backend) {
 			break
 		}
 	}
+
 	if b.node == 0 {
 		g.e.log.Warn("a backend's memory is not read by others: there are too many", "backend", b.hello.Name, "most", model.NodesMax)
 		return

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,34 +46,16 @@ type Options struct {
 	Manual bool
 }
 
+// checkOptions sets defaults for unset options and refuses values out of range.
 func (o *Options) checkOptions() error {
-	if o.Cores == 0 {
-		o.Cores = 1
-	}
-	if o.Partitions == 0 {
-		o.Partitions = o.Cores
-	}
-	if o.RequestsMax == 0 {
-		o.RequestsMax = RequestsMaxDefault
-	}
-	if o.GPUs == 0 {
-		o.GPUs = GPUsMax
-	}
-	if o.Spin == 0 {
-		o.Spin = spinDefault
-	}
-	if o.Clock == nil {
-		o.Clock = Monotonic{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
-
+	o.setDefaults()
 	switch {
 	case o.Cores < 1 || o.Cores > PartitionsMax:
 		return fmt.Errorf("engine: %d cores, want 1 to %d", o.Cores, PartitionsMax)
 	case o.Partitions < o.Cores || o.Partitions > PartitionsMax:
 		return fmt.Errorf("engine: %d partitions, want %d (cores) to %d", o.Partitions, o.Cores, PartitionsMax)
+
+	// In this form the comparisons also refuse NaN.
 	case !(o.Prompt >= 0 && o.Prompt <= 1):
 		return fmt.Errorf("engine: prompt %v, want 0 to 1", o.Prompt)
 	case !(o.LearnShare >= 0 && o.LearnShare <= plan.LearnShareMost):
@@ -89,4 +72,19 @@ func (o *Options) checkOptions() error {
 		return fmt.Errorf("engine: queue maximum %d, want 0 (default) or more", o.QueueMax)
 	}
 	return checkFloors(o.Floors)
+}
+
+func (o *Options) setDefaults() {
+	o.Cores = cmp.Or(o.Cores, 1)
+	o.Partitions = cmp.Or(o.Partitions, o.Cores)
+	o.RequestsMax = cmp.Or(o.RequestsMax, RequestsMaxDefault)
+	o.GPUs = cmp.Or(o.GPUs, GPUsMax)
+	o.Spin = cmp.Or(o.Spin, spinDefault)
+
+	if o.Clock == nil {
+		o.Clock = Monotonic{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
 }

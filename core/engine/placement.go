@@ -115,6 +115,7 @@ func (g *registry) notePlaced(b *Backend, r *wire.PlacementReport) bool {
 	if m.Loaded == nil {
 		m.Loaded = slices.Repeat([]bool{true}, len(b.hello.GPUs))
 	}
+
 	switch r.State {
 	case wire.LoadFailed:
 		g.orderReported(r)
@@ -130,6 +131,7 @@ func (g *registry) notePlaced(b *Backend, r *wire.PlacementReport) bool {
 		b.noteLeave(r)
 	}
 
+	// The catalogue has a model of this backend while at least one of its GPUs holds it.
 	switch somewhere := loadedSomewhere(m); {
 	case somewhere && b.ids[r.Model] == noModel:
 		g.takeUp(b, int(r.Model))
@@ -139,6 +141,8 @@ func (g *registry) notePlaced(b *Backend, r *wire.PlacementReport) bool {
 	case !somewhere && b.ids[r.Model] != noModel:
 		g.dropModel(b, int(r.Model))
 	}
+
+	// The GPU may have moved to another sub-cluster, and the plan may have its next step.
 	g.placeGPUs(b)
 	g.orderReported(r)
 	g.advanceRollout(g.e.clock.Now())
@@ -191,6 +195,7 @@ func (g *registry) takeUp(b *Backend, n int) {
 		return
 	}
 
+	// The model no longer counts among those that the backend failed to load.
 	m.Profile = table
 	if known {
 		b.failed = slices.DeleteFunc(b.failed, func(x uint32) bool { return x == id })

@@ -29,6 +29,7 @@ func (g *registry) viewPlacement() *placementView {
 		}
 		backends = append(backends, b)
 		for i, u := range b.gpus {
+			// Number the pools in the order in which they appear.
 			key := b.pooled(i, nil).Pool
 			if _, known := pools[key]; !known {
 				pools[key] = int32(len(pools))
@@ -46,6 +47,7 @@ func (g *registry) viewPlacement() *placementView {
 
 	v.joinTrunks()
 
+	// All models and GPUs are numbered now, so the tables have their size.
 	for range v.keys {
 		v.Present, v.Loadable = append(v.Present, make([]plan.Residence, len(v.GPUs))), append(v.Loadable, make([]bool, len(v.GPUs)))
 	}
@@ -64,9 +66,12 @@ func (v *placementView) addModels(b *Backend) {
 			v.index[modelKey(m)] = at
 			v.keys, v.infos, v.Models = append(v.keys, modelKey(m)), append(v.infos, *m), append(v.Models, plan.PlacedModel{})
 		}
+
+		// Sizes come from outside: bound them, so that sums cannot overflow.
 		x := &v.Models[at]
 		x.Static, x.Dynamic = max(x.Static, int64(min(m.Static, 1<<44))), max(x.Dynamic, int64(min(m.Dynamic, 1<<44)))
 		x.Load = max(x.Load, b.loads[n])
+
 		// A backend whose executor shares nothing reports 0: there the exit stands for itself.
 		if m.ExitOf != "" && m.Shared > 0 {
 			x.Shared = max(x.Shared, int64(min(m.Shared, 1<<44)))
@@ -107,6 +112,7 @@ func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 				v.Present[m][at+i], v.Loadable[m][at+i] = b.residence(resident{n, i}), true
 			}
 
+			// One profile stands for a pool: its GPUs are of one kind.
 			x, pool := &v.Models[m], v.GPUs[at].Pool
 			if x.Profiles == nil {
 				x.Profiles = make([]*profile.Profile, pools)
@@ -117,6 +123,8 @@ func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 		}
 		at += len(b.hello.GPUs)
 	}
+
+	// A load that nobody has timed gets a default.
 	for m := range v.Models {
 		v.Models[m].Load = plan.LoadTime(v.Models[m].Load)
 	}
@@ -129,6 +137,8 @@ func (g *registry) addRates(v *placementView) {
 		if m.info.Name == "" {
 			continue
 		}
+
+		// Read everything of a model under one lock.
 		id := sched.ModelID(m.info.ID)
 		p := g.e.partition(id)
 		p.mu.Lock()
@@ -145,6 +155,8 @@ func (g *registry) addRates(v *placementView) {
 			}
 			continue
 		}
+
+		// A family's load counts for the variants that have answered it lately.
 		for _, a := range answered.Variants {
 			if at, known := v.index[modelKey(&model.Info{Name: a.Model, Version: a.Version})]; known {
 				v.Models[at].Rate += rate * a.Share

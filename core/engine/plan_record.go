@@ -99,6 +99,7 @@ func (v *placementView) hasAll(r *PlanRecord) bool {
 
 // continuePlan starts from the state that the previous scheduler left.
 func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
+	// A plan that was being rolled back continues towards what was there before it.
 	wanted := map[PlanState][]PlannedModel{PlanApplying: r.Wanted, PlanRollingBack: r.Before}[r.State]
 	to, err := v.placementOf(Plan{Models: v.withoutGone(wanted)})
 	if err != nil {
@@ -113,6 +114,8 @@ func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
 	if err != nil {
 		return fmt.Errorf("plan %d, %s: %w", r.Number, r.State, err)
 	}
+
+	// The rollout starts from the present state, but a rollback goes back to the state before the plan.
 	p.Before = before
 	g.beginRollout(p, steps, v, r.State)
 	return nil
@@ -128,6 +131,8 @@ func (v *placementView) withoutGone(models []PlannedModel) (left []PlannedModel)
 			}
 		}
 	}
+
+	// The caller's list stays as it is.
 	for _, x := range models {
 		x.GPUs = slices.DeleteFunc(slices.Clone(x.GPUs), func(name string) bool { return !loadable[x.Model+"\x00"+x.Version+"\x00"+name] })
 		if len(x.GPUs) > 0 {
@@ -143,7 +148,7 @@ func (g *registry) recordPlan() {
 	g.e.planRecord.Store(&PlanRecord{Number: r.plan.Number, State: r.state, Wanted: documentOf(r.models, r.gpus, r.plan.Wanted), Before: documentOf(r.models, r.gpus, r.plan.Before)})
 }
 
-// documentOf converts a placement to a document.
+// documentOf converts a placement to a plan's document. A model that no GPU holds has no line.
 func documentOf(models []string, gpus []gpuKey, p plan.Placement) []PlannedModel {
 	all := []PlannedModel{}
 	for m, key := range models {

@@ -118,6 +118,7 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 	x = ProposedPlan{Plan: Plan{number, documentOf(v.keys, v.gpus, p.Wanted)}, SubClusters: len(p.SubClusters), Assignment: []PlannedPart{}, Moved: p.Moved,
 		ImbalanceDemand: p.ImbalanceDemand, ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, NotServed: v.names(r.Gaps)}
 
+	// Everything is named, because numbers mean nothing outside of this view.
 	for _, c := range p.SubClusters {
 		part := PlannedPart{Demand: c.Demand, Models: v.names(c.Models)}
 		for _, g := range c.GPUs {

@@ -24,6 +24,7 @@ func (g *registry) knownPlan() (latest uint64) {
 	return latest
 }
 
+// applyPlan checks a plan and begins to carry it out.
 func (g *registry) applyPlan(p Plan) error {
 	switch latest := g.planNumber(); {
 	case g.standsBy:
@@ -38,6 +39,7 @@ func (g *registry) applyPlan(p Plan) error {
 		return fmt.Errorf("%w: its number is %d, older than what runs: want more than %d; make a new one", ErrPlan, p.Number, latest)
 	}
 
+	// The present placement and the wanted one give the steps.
 	v := g.viewPlacement()
 	wanted, err := v.placementOf(p)
 	if err != nil {
@@ -57,6 +59,7 @@ func (g *registry) rollBackPlan() error {
 	if g.heard.record != nil {
 		state = g.heard.record.State
 	}
+
 	switch {
 	case g.standsBy:
 		return fmt.Errorf("%w: this scheduler stands by: ask the one that leads", ErrPlan)
@@ -75,6 +78,7 @@ func (g *registry) rollBackPlan() error {
 		g.e.planRecord.Store(&back)
 		return nil
 	}
+
 	r.plan.RollBack(g.presentOf(r))
 	r.state = PlanRollingBack
 	g.recordPlan()
@@ -84,6 +88,7 @@ func (g *registry) rollBackPlan() error {
 
 // placementOf converts a plan to a placement. Models that it does not name stay where they are.
 func (v *placementView) placementOf(p Plan) (plan.Placement, error) {
+	// Begin with what is offered now, for the models that the plan does not name.
 	wanted := make(plan.Placement, len(v.keys))
 	for m := range wanted {
 		wanted[m] = make([]plan.Residence, len(v.gpus))
@@ -98,6 +103,8 @@ func (v *placementView) placementOf(p Plan) (plan.Placement, error) {
 	for i := range v.gpus {
 		gpus[v.gpuName(int32(i))] = i
 	}
+
+	// A named model leaves the GPUs that the plan does not list for it.
 	seen := make([]bool, len(v.keys))
 	for _, x := range p.Models {
 		m, known := v.index[x.Model+"\x00"+x.Version]
@@ -107,6 +114,7 @@ func (v *placementView) placementOf(p Plan) (plan.Placement, error) {
 		case seen[m]:
 			return nil, fmt.Errorf("model %s:%s: the plan names it twice", x.Model, x.Version)
 		}
+
 		seen[m] = true
 		clear(wanted[m])
 		for _, name := range x.GPUs {
@@ -142,9 +150,12 @@ func keyNames(keys []string, models []int32) []string {
 	return all
 }
 
+// planStatus returns the state of the latest plan.
 func (g *registry) planStatus() PlanStatus {
 	r := &g.rollout
 	s := PlanStatus{State: PlanNone, UnderWay: []PlanStep{}, NotServed: []string{}, LeftOut: []LeftOutOf{}, GPUs: g.residents()}
+
+	// A plan of the former scheduler that has not continued yet is known only by its record.
 	if h := g.heard.record; h != nil {
 		s.Number, s.State = h.Number, h.State
 		return s

@@ -252,6 +252,8 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 	x.homes = x.homes[:0]
 	for k := range x.subs {
 		s := &x.subs[k]
+
+		// own is the demand of the services that bid; the other demand takes GPU time at any price.
 		r := x.e.ranker(s.number)
 		r.mu.Lock()
 		load, learns := r.s.Load(), r.s.WantsSpare()
@@ -265,6 +267,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		if load.GPUs == 0 {
 			continue
 		}
+
 		h := plan.PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: plan.OthersDemand(load.Demand, own), BadShare: s.ends.BadShare(),
 			Ahead: float64(ahead) / float64(plan.PriceHorizon)}
 		if learns {

@@ -82,17 +82,23 @@ func (u *gpu) usualTime(f *flight) sched.Duration {
 
 // advance matches GPUs and candidates and moves the grants into the turn. mu is held.
 func (r *ranker) advance(e *Engine, t *turn) {
+	// A GPU on trial gets one batch at a time.
 	grants := r.s.Advance(t.now)
 	if r.tried > 0 {
 		r.holdTrials(e, t.now, grants)
 	}
 	t.grants = append(t.grants, grants...)
+
+	// Spare work takes only what the candidates have left.
 	if steps := r.s.SpareSteps(); len(steps) > 0 {
 		r.orderSteps(e, t, steps)
 	}
+
+	// Partitions place services with several homes by the outlook; a changed one makes the turn visit them.
 	if r.spread.Load() && r.outlook.publish(r.s.Outlook()) {
 		t.looks = true
 	}
+
 	at := r.s.NextWake()
 	if sched.Time(r.wake.Load()) != at {
 		r.wake.Store(int64(at))

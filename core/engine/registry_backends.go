@@ -78,6 +78,7 @@ func (g *registry) checkHello(h *wire.BackendHello) ([][]time.Duration, error) {
 			n, g.roomForModels(), ModelsMax, time.Duration(keptMax))
 	}
 
+	// Models that are loaded need a valid profile and the tensors that others announce.
 	seen := map[string]bool{}
 	tables := make([][]time.Duration, len(h.Models))
 	for i := range h.Models {
@@ -87,6 +88,7 @@ func (g *registry) checkHello(h *wire.BackendHello) ([][]time.Duration, error) {
 			return nil, fmt.Errorf("backend hello: model %d: name %q version %q is empty or given twice", i, m.Info.Name, m.Info.Version)
 		}
 		seen[key] = true
+
 		if len(m.Loaded) != 0 && len(m.Loaded) != len(h.GPUs) {
 			return nil, fmt.Errorf("backend hello: model %q: loaded on %d gpus, the backend has %d", m.Info.Name, len(m.Loaded), len(h.GPUs))
 		}

@@ -126,6 +126,8 @@ func (g *registry) setOffers(r *rollout, present plan.Placement, due []plan.Step
 			r.plan.Lose(present, s.GPU)
 			continue
 		}
+
+		// A withheld model is loaded, but the GPU does not offer it.
 		if s.Kind == plan.StepOffer {
 			delete(b.withheld, at)
 		} else {
@@ -137,6 +139,7 @@ func (g *registry) setOffers(r *rollout, present plan.Placement, due []plan.Step
 		r.taken++
 	}
 
+	// First the sub-clusters that change as a whole, then the GPUs that change alone.
 	g.moveClusters(touched)
 	for _, b := range touched {
 		g.placeGPUs(b)

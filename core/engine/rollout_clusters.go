@@ -13,6 +13,8 @@ func (g *registry) moveClusters(touched []*Backend) {
 		if len(c.gpus) == 0 || !slices.ContainsFunc(c.gpus, func(u *gpu) bool { return slices.Contains(touched, u.b) }) {
 			continue
 		}
+
+		// If all GPUs now hold the same models, the first one's stand for all.
 		loaded := g.loadedOn(c.gpus[0].b, int(c.gpus[0].index))
 		if slices.Equal(loaded, c.models) || !g.haveAllLoaded(c, loaded) {
 			continue
@@ -24,6 +26,7 @@ func (g *registry) moveClusters(touched []*Backend) {
 		c.models, changed = loaded, true
 		g.e.ranker(c.number).models.Store(&loaded)
 	}
+
 	if changed {
 		g.settleHomes()
 	}

@@ -16,6 +16,7 @@ func (g *registry) mayLoad(now sched.Time, w *backendStep) bool {
 		return true // it serves nothing
 	}
 
+	// How loaded the sub-cluster is, and how many of its GPUs load already.
 	r := g.e.ranker(u.sub)
 	r.mu.Lock()
 	l := r.s.Load()

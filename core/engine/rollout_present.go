@@ -90,6 +90,8 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 			*at = plan.Loaded
 		}
 	}
+
+	// A plan goes on without GPUs that have left; the log says so once.
 	for _, i := range left {
 		if !r.plan.Lost(i) {
 			g.e.log.Warn("GPU is left out of the plan: its backend has left", "plan", r.plan.Number, "backend", r.gpus[i].backend, "gpu", r.gpus[i].index)

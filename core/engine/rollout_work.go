@@ -41,6 +41,7 @@ func (g *registry) queueWork(now sched.Time, present plan.Placement, due []plan.
 		if slices.ContainsFunc(r.work, func(w *backendStep) bool { return w.step == s }) {
 			continue
 		}
+
 		b, at, ok := g.locateStep(r, s)
 		if !ok {
 			r.plan.Lose(present, s.GPU)
@@ -92,6 +93,8 @@ func (g *registry) orderReported(m *wire.PlacementReport) {
 	if m.State == wire.Unloading {
 		return
 	}
+
+	// The report may answer a fence, a step of this plan, or an order of a former one.
 	delete(r.fences, m.Number)
 	i := slices.IndexFunc(r.work, func(w *backendStep) bool { return w.order != 0 && w.order == m.Number })
 	if i < 0 {

@@ -36,6 +36,7 @@ func (g *registry) adviseSizes(now sched.Time) {
 			c.scaler = plan.NewScaler()
 		}
 
+		// The ranker knows the demand at this moment.
 		r := g.e.ranker(c.number)
 		r.mu.Lock()
 		at := r.s.Load()

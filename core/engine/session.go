@@ -110,6 +110,7 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 		return false
 	}
 
+	// Each partition is locked once for all of its requests.
 	t := e.beginTurn(&f.spare)
 	var todo uint64
 	for i := range m {

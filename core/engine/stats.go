@@ -193,6 +193,8 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 	if e.partition(sched.ModelID(id)) != p || int(id) >= len(p.models) {
 		return
 	}
+
+	// A request that was accepted is queued, was sent in a batch, or has ended.
 	c, queued := &p.models[id], p.s.Queued(sched.ModelID(id))
 	m.Served, m.Batches, m.Queued = m.Served+c.served, m.Batches+c.batches, m.Queued+queued
 	m.Accepted += c.sent + c.ended + uint64(queued)
@@ -200,6 +202,7 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 		m.Outcomes[why] += n
 	}
 
+	// Sums grow to the largest batch of any partition.
 	for size, n := range c.sizes {
 		for size >= len(m.Sizes) {
 			m.Sizes = append(m.Sizes, 0)
@@ -213,6 +216,8 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 		m.Ran[size].Batches += ran.Batches
 		m.Ran[size].Exec += ran.Exec
 	}
+
+	// A family also counts which of its variants answered.
 	if a := p.answersOf(id); a != nil {
 		for _, c := range a.counts {
 			if m.Variants == nil {
@@ -223,6 +228,7 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 	}
 }
 
+// stats adds what the registry knows: connected peers, GPUs and loads.
 func (g *registry) stats(s *Stats) {
 	s.Ctrl, s.Data = g.ctrl, g.data
 	s.Plan, s.Epochs = g.planNumber(), g.epochs.stats
