@@ -6,6 +6,7 @@ import "time"
 // frames come together with those of similar sessions, in groups of the batch size that the split assumes: such a
 // batch needs no waiting. Groups are spread over the period.
 func ChoosePhase(open []Promise, p *Promise, triggered bool) time.Duration {
+	// The groups of the sessions like this one, by phase, and how large a group may be.
 	members := map[time.Duration]int{}
 	var groups []time.Duration // in the order of their creation
 	together := 1
@@ -14,6 +15,7 @@ func ChoosePhase(open []Promise, p *Promise, triggered bool) time.Duration {
 		if o.Graph != p.Graph || o.Period() != p.Period() {
 			continue
 		}
+
 		if members[o.Phase] == 0 {
 			groups = append(groups, o.Phase)
 		}

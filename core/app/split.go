@@ -117,6 +117,7 @@ func (g *Graph) checkLatency() error {
 // all run at once, plus one hop each. With nil profiles it uses the signatures. A step that missed its own deadline
 // may be tried again until the frame's deadline minus its rest.
 func (g *Graph) Rest(profiles Profiles, hop time.Duration) []time.Duration {
+	// A step has a larger number than those before it, so this order sees the later steps first.
 	rest := make([]time.Duration, len(g.Steps))
 	for j := len(g.Steps) - 1; j >= 0; j-- {
 		s := &g.Steps[j]
@@ -126,6 +127,7 @@ func (g *Graph) Rest(profiles Profiles, hop time.Duration) []time.Duration {
 				takes = p.Exec(min(p.Max(), int(math.Ceil(max(1, g.FanOut(j))))))
 			}
 		}
+
 		rest[j] += hop
 		for _, before := range s.After {
 			rest[before] = max(rest[before], rest[j]+takes)

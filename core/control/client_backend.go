@@ -20,6 +20,7 @@ func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev
 		return here.backend(hello, ev)
 	}
 
+	// Encode the hello once: every scheduler gets the same bytes.
 	hello.Version = wire.Version
 	if hello.Token == "" {
 		hello.Token = o.Token
@@ -28,6 +29,7 @@ func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev
 	if err != nil {
 		return nil, err
 	}
+
 	l := &backendLink{token: hello.Token, BackendEvents: ev, named: map[*member]map[peerName]wire.Peer{}}
 	if l.group, err = newGroup(o, b, l); err != nil {
 		return nil, err

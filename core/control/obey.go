@@ -45,6 +45,7 @@ func NewView(epoch uint64, backends []Told) View {
 		}
 	}
 
+	// Reports of older epochs say nothing about the newest leader.
 	for i := range backends {
 		b := &backends[i]
 		v.GPUs += b.GPUs

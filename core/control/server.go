@@ -58,8 +58,11 @@ func NewServer(e *engine.Engine, o ServerOptions) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+
 	s := &Server{e: e, o: o, log: o.Logger, sessions: map[*session]struct{}{}, locals: map[io.Closer]struct{}{},
 		lns: map[net.Listener]struct{}{}, stop: make(chan struct{})}
+
+	// A standby's engine must not act before the election.
 	s.leading = leadership{leads: !o.Standby, changed: make(chan struct{}, 1)}
 	_ = e.SetLeading(!o.Standby)
 

@@ -190,6 +190,8 @@ func (c *session) sendWelcome(w *writer, number uint32) error {
 	return w.uncorkWith(first)
 }
 
+// frontendFrame passes a frontend's message to the engine. The slices of Submits and Cancels are reused: these messages
+// come with every request.
 func (c *session) frontendFrame(s *engine.Frontend, f wire.Frame) (err error) {
 	switch f.Type {
 	case wire.TypeSubmit:
@@ -216,6 +218,7 @@ func (c *session) frontendFrame(s *engine.Frontend, f wire.Frame) (err error) {
 	return err
 }
 
+// backendFrame passes a backend's message to the engine. A message that the engine finds impossible ends the session.
 func (c *session) backendFrame(s *engine.Backend, f wire.Frame) (err error) {
 	switch f.Type {
 	case wire.TypeDone:

@@ -37,6 +37,7 @@ type Planner interface {
 
 // planRoutes registers the operator's routes for plans. They work if the scheduler is in this process.
 func (p *Process) planRoutes(mux *http.ServeMux) {
+	// The planner may be opened after the routes are registered, so each call asks for it.
 	handle := func(route string, answer func(Planner, http.ResponseWriter, *http.Request) (any, error)) {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			planner := p.planner()
@@ -45,6 +46,7 @@ func (p *Process) planRoutes(mux *http.ServeMux) {
 					"path "+PlanPath+": the scheduler runs in another process: ask at the address that its configuration names under metrics")
 				return
 			}
+
 			x, err := answer(planner, w, r)
 			if err != nil {
 				guard.Refuse(w, planStatus(err), err.Error())
@@ -69,6 +71,8 @@ func (p *Process) planRoutes(mux *http.ServeMux) {
 		if err := d.Decode(&plan); err != nil {
 			return nil, fmt.Errorf("plan: %w: want {\"number\":…,\"models\":[{\"model\":…,\"version\":…,\"gpus\":[…]}]}", err)
 		}
+
+		// Two plans in one body are a mistake.
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("plan: byte %d: want the end", d.InputOffset())
 		}

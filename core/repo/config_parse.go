@@ -27,6 +27,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	params := map[string]value{}
 	var sequence *sequenceConfig
 
+	// Each field of Triton's configuration is read, refused with a reason, or ignored with a warning.
 	err = d.decodeFields(root, "", rules{
 		"name":                     {read: d.readText(&c.Name)},
 		"platform":                 {read: d.readText(&c.Platform)},
@@ -176,6 +177,7 @@ func (d *decoder) settlePlatform(root *message, c *Config, backend string, compl
 	return nil
 }
 
+// readEmulated reads the profile of an emulated model.
 func (d *decoder) readEmulated(root *message, c *Config, params map[string]value) error {
 	for _, key := range []string{"alpha_ms", "beta_ms"} {
 		if _, ok := params[key]; !ok {
@@ -188,6 +190,7 @@ func (d *decoder) readEmulated(root *message, c *Config, params map[string]value
 	if err := d.readMillis(params, "beta_ms", &c.Emulated.Beta, sloMax); err != nil {
 		return err
 	}
+
 	if c.Emulated.Exec(1) <= 0 {
 		return d.failAt(params["beta_ms"], "parameters.beta_ms", "alpha_ms and beta_ms are both 0; a batch must take some time")
 	}

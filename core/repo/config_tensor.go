@@ -66,6 +66,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 	}
 }
 
+// checkTensor checks a tensor as a whole, after its fields have been read.
 func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped bool) error {
 	switch {
 	case t.Name == "":

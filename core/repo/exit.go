@@ -159,6 +159,8 @@ func ExitsOf(dir, name string) (exits []string, err error) {
 		if exitParent(filepath.Join(dir, other)) != filepath.Join(dir, name) {
 			continue
 		}
+
+		// An exit with a broken configuration is reported when it is opened itself.
 		c, err := readConfig(filepath.Join(dir, other, "config.pbtxt"), Options{})
 		if err == nil {
 			stages[other] = c.ExitStage

@@ -86,6 +86,7 @@ func (l *lexer) nextToken() (token, error) {
 		return token{kind: tokenEnd, at: at}, nil
 	}
 
+	// The first byte decides the kind of the token.
 	c := l.peekByte()
 	switch {
 	case isLetter(c):

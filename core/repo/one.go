@@ -45,6 +45,7 @@ func Names(dirs []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open model repository: %w", err)
 		}
+
 		for _, e := range entries {
 			if hasFile(filepath.Join(dir, e.Name()), applicationFile) {
 				continue // an application, which no backend serves
@@ -54,6 +55,8 @@ func Names(dirs []string) ([]string, error) {
 			}
 		}
 	}
+
+	// A model in several repositories is listed once, although none of them serves it.
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }

@@ -209,6 +209,7 @@ func (p *textParser) readList(m *message, name string, at pos, colon bool, depth
 
 // readValue reads one scalar or message. Scalars need the colon, messages do not.
 func (p *textParser) readValue(name string, colon bool, depth int) (value, error) {
+	// A message in either kind of brackets.
 	t := p.tok
 	if t.isSymbol("{") || t.isSymbol("<") {
 		closing := "}"

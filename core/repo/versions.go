@@ -26,6 +26,8 @@ func openVersion(dir, name string, version int64, c *Config, of parent) (Model, 
 	if d := filepath.Join(dir, m.Version); isDir(d) || c.ExitOf != "" { // an exit's directory is created for its profile
 		m.VersionDir = d
 	}
+
+	// An exit changes with its parent's file; of a learnt version, its accuracy is not the configuration's.
 	if c.ExitOf != "" {
 		m.Stamp += stampOf(of.dir, m.Version)
 		if err := m.readJudged(of); err != nil {

@@ -112,6 +112,7 @@ func (e *encoder) familyOf(m *model.Info) {
 	e.u64(math.Float64bits(m.Accuracy))
 	e.u64(m.Static)
 	e.u64(m.Dynamic)
+
 	e.putSmall("variants of "+m.Name, len(m.Variants), model.VariantsMax)
 	for _, id := range m.Variants {
 		e.u32(id)
@@ -155,6 +156,7 @@ func (d *decoder) readModel(m *model.Info) {
 	m.Inputs = d.readTensors("inputs")
 	m.Outputs = d.readTensors("outputs")
 
+	// Later versions of the protocol appended their fields in this order.
 	if d.hasFieldsOf(5) {
 		m.SLOBinds = d.bool("SLO binds")
 		m.Priority = d.u8()

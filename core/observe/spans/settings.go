@@ -117,6 +117,8 @@ func (s *Settings) readLevel(values []string) (on bool, err error) {
 			return false, fmt.Errorf("trace setting trace_level: %.40q: must be OFF or TIMESTAMPS; tensors are not traced", v)
 		}
 	}
+
+	// Without a collector, spans would be made for nobody.
 	if on && s.rate == nil {
 		return false, errors.New("trace setting trace_level: TIMESTAMPS: there is no collector: set the gateway's knob trace")
 	}
