@@ -39,32 +39,14 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 		c.hostKind = o.kind
 	}
 
-	for i := range r.Models {
-		models, err := o.layoutAll(ctx, &r.Models[i], library)
-		switch {
-		case err == nil:
-			c.Models = append(c.Models, models...)
-		case errors.Is(err, ort.ErrMissing): // logged once, below or by the caller
-		case ctx.Err() != nil:
-			return c, err
-		default:
-			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
-			c.failed = append(c.failed, failedModel(r.Models[i].Name, r.Models[i].Version, err))
-		}
+	if err := o.layoutModels(ctx, &c, r, library); err != nil {
+		return c, err
+	}
+	if err := o.checkServes(&c, r, missing); err != nil {
+		return c, err
 	}
 
-	// With commands or polling, models may come later; otherwise a backend without models is a mistake.
-	c.MayBeEmpty = o.Control != ControlNone
-	switch {
-	case len(c.Models) == 0 && c.MayBeEmpty:
-	case len(c.Models) == 0 && missing != nil:
-		return c, fmt.Errorf("no model of %s can be served: %w", o.Models, missing)
-	case len(c.Models) == 0:
-		return c, fmt.Errorf("no model of %s can be served (%d found, %d bad); the log says why", o.Models, len(r.Models), len(r.Errors))
-	case missing != nil:
-		o.Logger.Error("real models are left out", "served", len(c.Models), "found", len(r.Models), "err", missing)
-	}
-
+	// Models that come later are found, laid out and measured in the same way.
 	c.Measure = o.measureProfile
 	c.repository = &repository{dirs: o.modelDirectories(), control: o.Control, every: cmp.Or(o.PollEvery, pollEvery), options: o, library: library,
 		overrides: o.commanded.overrides(), reasons: map[versionKey]string{}, commanded: o.commanded}
@@ -78,6 +60,40 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	c.Find = c.repository.readModels
 	c.GPUs, err = o.makeExecutors(library)
 	return c, err
+}
+
+// layoutModels lays out all models of the repository. Those that cannot be are logged and left out.
+func (o *Options) layoutModels(ctx context.Context, c *Config, r *repo.Repository, library *ort.Runtime) error {
+	for i := range r.Models {
+		models, err := o.layoutAll(ctx, &r.Models[i], library)
+		switch {
+		case err == nil:
+			c.Models = append(c.Models, models...)
+		case errors.Is(err, ort.ErrMissing): // logged once, by checkServes or by its caller
+		case ctx.Err() != nil:
+			return err
+		default:
+			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
+			c.failed = append(c.failed, failedModel(r.Models[i].Name, r.Models[i].Version, err))
+		}
+	}
+	return nil
+}
+
+// checkServes refuses a backend that serves no model, unless commands or polling may bring some later. missing is the
+// reason why there is no ONNX Runtime.
+func (o *Options) checkServes(c *Config, r *repo.Repository, missing error) error {
+	c.MayBeEmpty = o.Control != ControlNone
+	switch {
+	case len(c.Models) == 0 && c.MayBeEmpty:
+	case len(c.Models) == 0 && missing != nil:
+		return fmt.Errorf("no model of %s can be served: %w", o.Models, missing)
+	case len(c.Models) == 0:
+		return fmt.Errorf("no model of %s can be served (%d found, %d bad); the log says why", o.Models, len(r.Models), len(r.Errors))
+	case missing != nil:
+		o.Logger.Error("real models are left out", "served", len(c.Models), "found", len(r.Models), "err", missing)
+	}
+	return nil
 }
 
 // modelDirectories returns the repositories in Models.

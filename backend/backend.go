@@ -188,6 +188,7 @@ const labelBytesMost = wire.FrameBytesMax / 2
 // limitLabels drops class names that do not fit into a hello. Classification then answers with indices alone; a hello
 // that is too long would leave every model unserved.
 func (b *Backend) limitLabels(models []wire.BackendModel) {
+	// The first models keep their names; those that exceed the limit lose theirs.
 	total := 0
 	for i := range models {
 		info := &models[i].Info

@@ -59,6 +59,7 @@ func refusedCommand(format string, args ...any) error { return &refusal{fmt.Spri
 
 // answerCommand reports the result of a command.
 func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
+	// The scheduler reports the worst answer of all backends, except that one that does not know the model gives way.
 	a := wire.ModelAnswer{Number: c.Number}
 	var no *refusal
 	switch {

@@ -14,6 +14,7 @@ import (
 // onGPUs opens an executor for each GPU of this host. Models that its kernels do not support run on ONNX Runtime
 // beside it.
 func (o *Options) onGPUs(library *ort.Runtime) ([]GPU, error) {
+	// A driver without GPUs is as good as none.
 	n, err := cuda.Count()
 	if err == nil && n == 0 {
 		err = cuda.ErrNotSupported

@@ -14,6 +14,8 @@ func (f *peer) startConnecting() {
 	if f.connecting {
 		return
 	}
+
+	// Close waits for the attempt, and ends it through the context.
 	f.connecting, f.began = true, time.Now()
 	f.all.wait.Add(1)
 	go func() {
@@ -84,6 +86,7 @@ func (f *peer) oweMessage(parts [][]byte) (owed bool, c *rdma.Peer) {
 		return false, c
 	}
 
+	// A frontend that cannot be reached must not take the backend's memory.
 	bytes := 0
 	for _, part := range parts {
 		bytes += len(part)
@@ -116,6 +119,7 @@ func (f *peer) sendMessage(parts [][]byte) error {
 	if c == nil {
 		return errNoConnection
 	}
+
 	if err := c.Send(parts...); err != nil {
 		f.dropLost(err)
 		return fmt.Errorf("send to %s: %w", f.addr, err)

@@ -19,6 +19,7 @@ type change struct {
 
 // loadEverywhere loads a model on every GPU, one after another. If one fails, the earlier ones unload it.
 func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Model) error {
+	// A GPU that had the model before keeps it.
 	var fresh []*gpu
 	for _, g := range b.gpus {
 		had := g.routeOf(model) != nil

@@ -95,6 +95,7 @@ func (b *Backend) tellSpareWork() {
 func (b events) Spare(steps []wire.SpareStart) {
 	now := b.now()
 	for _, s := range steps {
+		// Numbers come from the scheduler: check them.
 		b.mu.Lock()
 		var w *SpareWork
 		if int(s.Work) < len(b.spares) && int(s.GPU) < len(b.gpus) {
@@ -147,6 +148,8 @@ func (b *Backend) tellEnd(number uint64) {
 func (w *SpareWork) serveSteps() {
 	defer w.b.spareLoops.Done()
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+
+	// The thread moves to the core of the GPU whose step it runs.
 	core := -1
 	for {
 		select {

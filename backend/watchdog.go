@@ -31,6 +31,7 @@ func (b *Backend) watchdog() {
 			return
 		case <-t.C:
 		}
+
 		for i, g := range b.gpus {
 			g.rescueOrders(repliers[i])
 		}
@@ -70,6 +71,8 @@ func (g *gpu) takeOverdue() *order {
 	if len(g.flying) == 0 || g.backend.now() <= g.dueBy {
 		return nil
 	}
+
+	// The oldest order that nobody has answered.
 	for _, o := range g.flying {
 		if !o.answered {
 			o.answered = true

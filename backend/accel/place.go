@@ -91,6 +91,7 @@ func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 		}
 	}
 
+	// The stages of a batch in this slot.
 	for _, ev := range []**cuda.Event{&at.ended, &at.brought, &at.computed, &at.done} {
 		if *ev, err = e.dev.NewEvent(); err != nil {
 			return at, err

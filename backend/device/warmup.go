@@ -24,6 +24,8 @@ func WarmUp(m *Model, s *Slot, passes int, ends bool, run func(Batch) error) err
 		return w.runAll()
 	}
 
+	// Texts that the model understands are unknown, so try some.
+
 	var failed error
 	for _, guess := range m.Guesses() {
 		m.Samples = []repo.Sample{guess}

@@ -82,6 +82,7 @@ func toInput(v onnx.Value) (layers.Value, error) {
 	return in, nil
 }
 
+// toNode converts a node with its attributes.
 func toNode(n *onnx.Node) (layers.Node, error) {
 	out := layers.Node{Name: n.Name, Op: n.Op, Inputs: n.Inputs, Outputs: n.Outputs, Attrs: map[string]layers.Attr{}}
 	if n.Domain != "" && n.Domain != "ai.onnx" {

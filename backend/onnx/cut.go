@@ -81,6 +81,7 @@ func (m *Model) cutExit(k int) (*Model, error) {
 		suffix = ExitSuffix(k)
 	}
 
+	// Outputs of other exits are left out, and those of this one lose the suffix.
 	g := &Graph{Name: m.Graph.Name + suffix, Inputs: m.Graph.Inputs}
 	rename := map[string]string{}
 	for _, v := range m.Graph.Outputs {
@@ -150,6 +151,8 @@ func (n *Node) outerNames() (names []string) {
 			if sub == nil {
 				continue
 			}
+
+			// A graph within a node may read any name outside of it without listing it as an input.
 			for i := range sub.Nodes {
 				names = append(append(names, sub.Nodes[i].Inputs...), sub.Nodes[i].outerNames()...)
 			}

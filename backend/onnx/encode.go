@@ -94,6 +94,7 @@ func (n *Node) marshal() []byte {
 }
 
 func (a *Attr) marshal() []byte {
+	// AttributeProto has one field for each type of value.
 	b := appendText(nil, 1, a.Name)
 	switch a.Kind {
 	case AttrFloat:

@@ -75,6 +75,7 @@ func (l *loaded) bindPacked(m *device.Model) (*packed, error) {
 	return p, nil
 }
 
+// bindParts makes the binding for a batch of n, with the inputs and outputs that it packs.
 func (l *loaded) bindParts(m *device.Model, p *packed, n int) error {
 	b, err := l.session.CreateIoBinding()
 	if err != nil {
@@ -146,6 +147,7 @@ func (l *loaded) executePacked(b device.Batch) error {
 // executeApart runs the rows of a batch one by one, and marks those that fail; why is the error of the whole batch.
 // If all fail, the model fails.
 func (l *loaded) executeApart(b device.Batch, why error) error {
+	// One row that the model refuses must not fail the others.
 	p := l.packed
 	ran := false
 	for row := range b.Rows {

@@ -32,6 +32,7 @@ func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error
 	}
 	defer func() { err = errors.Join(err, s.Destroy()) }()
 
+	// Values live until the shapes have been read.
 	var row []onnx.Value
 	results := make([]onnx.Value, len(m.Outputs))
 	var pins runtime.Pinner
@@ -52,6 +53,7 @@ func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error
 		}
 		row = append(row, v)
 	}
+
 	if err := s.Run(row, results); err != nil {
 		dropNone(results)
 		return nil, fmt.Errorf("the model does not run on it: %w", err)
