@@ -12,7 +12,7 @@
 //
 //	L1  Weights are published only if they answer fresh samples of the present better than the serving ones, by more
 //	    than one and a half standard errors, and have not forgotten the first data. The replaced version is still
-//	    judged, and serves again if it is better by as much.
+//	    judged until it is worse by two standard errors, and serves again if it is better by one and a half.
 //	L2  Weights or a loss that are not finite are never published: the candidate restarts from the serving weights.
 //	L3  A sample judges only weights that were not trained on it; samples that detect drift are never trained on.
 //	L4  The same options, samples and calls publish the same versions.

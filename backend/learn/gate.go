@@ -146,13 +146,16 @@ func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bo
 		return false, err
 	}
 	r.Inputs += own.Inputs
-	if l.regret.follow(now); l.regret.errors() <= betterBy {
+	l.regret.follow(now)
+	if l.regret.errors() < -worseBy {
+		l.dropPrevious()
+	}
+	if l.regret.errors() <= betterBy {
 		return false, nil
 	}
 
 	l.samples.use(len(list))
-	weights := l.versions[len(l.versions)-2].Weights
-	if err := l.publish(weights, l.regret); err != nil {
+	if err := l.publish(l.versions[len(l.versions)-2].Weights, l.regret); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
 		return true, nil
@@ -164,10 +167,11 @@ func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bo
 
 // answerServing answers samples with the serving weights, and updates the evidence about their exits.
 func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err error) {
-	if serves, _, err = l.serving.see(list); err != nil {
+	serves, answered, err := l.serving.see(list)
+	if err != nil {
 		return serves, err
 	}
-	r.Inputs += len(list)
+	r.Inputs += answered
 
 	var now evidence
 	now.addExits(serves)
@@ -179,12 +183,12 @@ func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err err
 
 // compareAnswers answers, with a judge's weights, the samples that the serving weights have answered.
 func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evidence, err error) {
-	trained, _, err := with.see(list)
+	trained, answered, err := with.see(list)
 	if err != nil {
 		return e, err
 	}
 
-	r.Inputs += len(list)
+	r.Inputs += answered
 	r.Serving, r.Candidate = RightShare(serves.right), RightShare(trained.right)
 	e.add(serves.right, trained.right)
 	e.addExits(trained)
@@ -193,11 +197,11 @@ func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evid
 
 // publishUnlessForgetful publishes a candidate unless its accuracy on the first data has fallen by more than forgetMost.
 func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
-	remembers, _, err := candidate.see(l.samples.judgesOld)
+	remembers, answered, err := candidate.see(l.samples.judgesOld)
 	if err != nil {
 		return err
 	}
-	r.Inputs += len(remembers.right)
+	r.Inputs += answered
 	var kept evidence
 	kept.add(l.first, remembers.right)
 

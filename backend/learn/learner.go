@@ -255,14 +255,12 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 	// A look under way compares features of the old weights, so drop it.
 	l.test = nil
 
-	// Keep judging the replaced version, unless the previous one has just come back.
-	if l.previous != nil && l.previous != l.beginning {
-		l.previous.close()
-	}
+	l.dropPrevious()
 	if l.beginning == nil {
 		l.beginning = l.serving
 	}
 	l.comparing = nil
+	// Keep judging the replaced version.
 	l.previous, l.regret = l.serving, evidence{}
 	l.serving = fresh
 	l.evidence, l.best = evidence{}, 0
@@ -270,6 +268,14 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 	l.versions = l.versions[max(0, len(l.versions)-versionsKept):]
 	l.counts.Published++
 	return nil
+}
+
+// dropPrevious ends the judging of the version before the serving one.
+func (l *Learner) dropPrevious() {
+	if l.previous != nil && l.previous != l.beginning {
+		l.previous.close()
+	}
+	l.previous = nil
 }
 
 // restartCandidate sets the candidate to the serving weights.
@@ -286,9 +292,7 @@ func (l *Learner) restartCandidate() error {
 func (l *Learner) Close() error {
 	l.serving.close()
 	l.closeTrial()
-	if l.previous != nil && l.previous != l.beginning {
-		l.previous.close()
-	}
+	l.dropPrevious()
 	if l.beginning != nil {
 		l.beginning.close()
 	}

@@ -243,6 +243,47 @@ func TestKnownVersionsAreTriedFirst(t *testing.T) {
 	}
 }
 
+// TestJudgementsAnswerNothingTwice shows what a judgement costs: the serving weights answer a sample once however many known versions are
+// compared with them, and a known version that is clearly worse answers no more than the first samples.
+func TestJudgementsAnswerNothingTwice(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	bad := func(w float32) Version {
+		return Version{Number: 1, Weights: slices.Repeat([]float32{w}, len(l.Weights()))}
+	}
+	l.known = []Version{bad(0), bad(1)}
+	s.offer(l, 200)
+	l.noteDrift(plan.DriftReport{Drifted: true}, time.Second)
+	if n := len(l.recalledBy()); n < 2*recallFirst {
+		t.Fatalf("%d samples to compare on", n)
+	}
+
+	for i, want := range []int{2 * recallFirst, recallFirst} {
+		if r := s.steps(l, 1)[0]; r.Work != Judging || r.Inputs != want || r.Published {
+			t.Errorf("known version %d: %+v, want %d answers", i, r, want)
+		}
+	}
+}
+
+// TestAWorsePredecessorIsJudgedNoMore shows that a replaced version that is clearly worse costs no further answers.
+func TestAWorsePredecessorIsJudgedNoMore(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	for _, weights := range [][]float32{make([]float32, len(l.Weights())), s.weights()} {
+		if err := l.publish(weights, evidence{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	s.offer(l, 100)
+	l.samples.use(40)
+	s.offer(l, 40)
+	l.learning, l.sinceJudge = true, judgeEvery
+	if r := s.steps(l, 1)[0]; r.Work != Judging || l.previous != nil || l.Counts().Reverted != 0 || !slices.Equal(l.Weights(), s.weights()) {
+		t.Errorf("%+v, the version before is judged: %v, %+v", r, l.previous != nil, l.Counts())
+	}
+}
+
 // TestTheSameSeedPublishesTheSame shows that the same seed publishes the same versions.
 func TestTheSameSeedPublishesTheSame(t *testing.T) {
 	run := func() (float32, Counts) {

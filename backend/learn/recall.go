@@ -27,6 +27,31 @@ func (l *Learner) recalledBy() []Sample {
 	return slices.Concat(l.samples.recent.samples, l.samples.fresh)
 }
 
+// recallFirst is the number of samples after which a known version may be given up.
+const recallFirst = 64
+
+// recalledNext returns the samples that a brief step answers for the known version under judgement.
+func (l *Learner) recalledNext() []Sample {
+	list := l.recalledBy()
+	first := list[:min(recallFirst, len(list))]
+	if len(l.serving.unseen(first, 1))+len(l.trial.unseen(first, 1)) > 0 {
+		return first
+	}
+
+	var now evidence
+	for _, s := range first {
+		now.add(l.serving.seen[&s.Input[0]].right, l.trial.seen[&s.Input[0]].right)
+	}
+	if now.givenUp() {
+		return first
+	}
+	return list
+}
+
+// givenUp reports whether a known version is so much worse on the first samples that the others are not answered. To
+// serve again it must be better on all of them.
+func (e *evidence) givenUp() bool { return e.errors() < -betterBy }
+
 // judgeRecalled compares one known version with the serving one, on the samples since the drift. After the last known
 // version, it publishes the best one if it is better.
 func (l *Learner) judgeRecalled(r *Report) error {
@@ -35,12 +60,7 @@ func (l *Learner) judgeRecalled(r *Report) error {
 	l.recalled = l.recalled[1:]
 
 	if l.trial != nil {
-		list := l.recalledBy()
-		serves, err := l.answerServing(r, list)
-		if err != nil {
-			return err
-		}
-		now, err := compareAnswers(r, serves, l.trial, list)
+		now, err := l.compareRecalled(r)
 		if err != nil {
 			return err
 		}
@@ -62,4 +82,20 @@ func (l *Learner) judgeRecalled(r *Report) error {
 	r.Published = true
 	l.counts.Recalled++
 	return l.restartCandidate()
+}
+
+// compareRecalled compares the known version under judgement with the serving one.
+func (l *Learner) compareRecalled(r *Report) (now evidence, err error) {
+	list := l.recalledBy()
+	for _, part := range [2][]Sample{list[:min(recallFirst, len(list))], list} {
+		serves, answered, err := l.serving.see(part)
+		if err != nil {
+			return now, err
+		}
+		r.Inputs += answered
+		if now, err = compareAnswers(r, serves, l.trial, part); err != nil || now.givenUp() {
+			return now, err
+		}
+	}
+	return now, nil
 }

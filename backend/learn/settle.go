@@ -129,7 +129,7 @@ func (l *Learner) wouldPass() bool {
 // trialAnswers returns the answers that the judgement under way needs.
 func (l *Learner) trialAnswers() (needs []answers) {
 	if len(l.recalled) > 0 {
-		list := l.recalledBy()
+		list := l.recalledNext()
 		return []answers{{l.serving, list}, {l.trial, list}}
 	}
 
