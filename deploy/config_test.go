@@ -129,6 +129,17 @@ func TestBadFlagsSayWhatIsAllowed(t *testing.T) {
 	}
 }
 
+// TestClientsFindTheirScheduler: each command that asks a scheduler can be told where it is without a file.
+func TestClientsFindTheirScheduler(t *testing.T) {
+	for _, command := range []string{"backend", "gateway", "infer", "load", "rollback"} {
+		args := []string{"-scheduler", "10.0.0.1:7070", "-data", "127.0.0.1:7171", "-provider", "tcp", "vehicle-s", "3"}
+		c, rest, err := Parse(command, args, nil)
+		if err != nil || c.Scheduler != "10.0.0.1:7070" || c.Data != "127.0.0.1:7171" || c.Provider != "tcp" || len(rest) != 2 {
+			t.Errorf("%s: scheduler %q, data %q, provider %q, words %q: %v", command, c.Scheduler, c.Data, c.Provider, rest, err)
+		}
+	}
+}
+
 func TestToken(t *testing.T) {
 	c := Default()
 	if tok, err := c.Token(); tok != "" || err != nil {

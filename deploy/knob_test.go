@@ -62,7 +62,7 @@ func TestKnobsAreFew(t *testing.T) {
 
 // TestReadersHaveTheFlag, and other commands have none: one that is ignored deceives.
 func TestReadersHaveTheFlag(t *testing.T) {
-	commands := []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "load"}
+	commands := []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "load", "rollback"}
 	for k := range knobs() {
 		for _, command := range commands {
 			fs := flag.NewFlagSet("", flag.ContinueOnError)

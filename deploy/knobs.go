@@ -16,7 +16,7 @@ var (
 	ofSchedulers = []string{"demo", "serve", "scheduler"}
 	ofBackends   = []string{"demo", "serve", "backend"}
 	ofGateways   = []string{"demo", "serve", "gateway"}
-	ofData       = []string{"demo", "serve", "backend", "gateway", "infer", "load"}
+	ofData       = []string{"demo", "serve", "backend", "gateway", "infer", "load", "rollback"}
 
 	// The demo is not among them: it has one client and loads the models that it finds.
 	ofLastingBackends = []string{"serve", "backend"}
@@ -27,7 +27,7 @@ var (
 // stays beside the code that uses it.
 var Rooms = []Room{
 	{"", "What all parts share", []Knob{
-		{Name: "scheduler", Default: "127.0.0.1:7070", Readers: []string{"scheduler", "backend", "gateway", "infer", "load"},
+		{Name: "scheduler", Default: "127.0.0.1:7070", Readers: []string{"scheduler", "backend", "gateway", "infer", "load", "rollback"},
 			Help:  "`address` of the scheduler to connect to; several, separated by commas, if some stand by",
 			field: func(c *Config) any { return &c.Scheduler }, check: checkSchedulers},
 		{Name: "token_file", Default: "", Help: "`file` with the secret that all parts share; listening beyond loopback needs it",
