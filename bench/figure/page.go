@@ -28,8 +28,10 @@ type Paper struct {
 // made are listed with their command only.
 func WritePage(w io.Writer, root string, papers []Paper) error {
 	var b strings.Builder
-	b.WriteString("# Figures of the papers\n\nMade by `downbeat bench figures`, which runs all that run in virtual time and writes this page. One command makes one CSV and one picture; what the\n" +
-		"paper prints stands beside what we found. Where a claim does not reproduce, the reason stands beside it, as far as we know it.\n")
+	b.WriteString("# Figures of the papers\n\n`downbeat bench figures` makes every figure that runs in virtual time, and writes this page. The command of a figure makes its CSV and its picture.\n\n" +
+		"The second table of each paper has one row per claim: what the paper prints, what we found, and a verdict. *holds* and *differs* say whether our result\n" +
+		"confirms the claim. *beside* means that our inputs differ from the paper's, so that our number neither confirms nor refutes the claim. *no number* means that\n" +
+		"the paper gives only a direction or a curve. Where a claim does not hold, the row gives the reason, as far as we know it.\n")
 	for _, p := range papers {
 		if err := writePaper(&b, root, p); err != nil {
 			return err

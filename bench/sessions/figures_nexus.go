@@ -79,9 +79,9 @@ func drawNexus(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	tight := slices.Index(looser, toldTight)
 	d.Claims = []figure.Claim{
 		{What: "Nexus's face sessions, with one and two machines", Published: "49.43 % → 76.76 %", Ours: percent(face[0]) + " → " + percent(face[1]), Verdict: figure.Beside,
-			Why: "the first is taken over as what processors carry; the paper's second is lower since GPUs lack then, which they do not here"},
+			Why: "the first number is taken from the paper as the load that processors carry; the paper's second is lower because there are too few GPUs then, which is not so here"},
 		{What: fmt.Sprintf("Nexus's worst application with %g and %g of the stated latencies", looser[tight], looser[tight+1]), Published: "70.79 % → 88.04 %",
-			Ours: percent(unequal[tight]) + " → " + percent(unequal[tight+1]), Verdict: figure.Beside, Why: "latencies are stated, not published; here it is tracker that the slow GPUs have, there traffic; the pair was chosen after seven latencies were run, and from 0.3 to 0.4 it falls again"},
+			Ours: percent(unequal[tight]) + " → " + percent(unequal[tight+1]), Verdict: figure.Beside, Why: "latencies are stated, not published; tracker is on the slow GPUs here, traffic in the paper; the pair was chosen after seven latencies were run, and from 0.3 to 0.4 the share falls again"},
 		{What: "the same where all GPUs are alike", Published: "the split takes them to be", Ours: percent(equal[tight]) + " → " + percent(equal[tight+1]), Verdict: figure.Judge(equal[tight] > unequal[tight])},
 	}
 	return d, nil

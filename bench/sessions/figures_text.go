@@ -57,7 +57,7 @@ func drawTight(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	}
 	for _, a := range tightApps {
 		d.Claims = append(d.Claims, figure.Claim{What: fmt.Sprintf("%s in time with %g times what a frame takes alone: Rim; Downbeat", a.name, toldTightness),
-			Published: "over 97 %, latest by " + a.over, Ours: of("rim", a.name) + "; " + of("downbeat", a.name), Verdict: figure.Beside, Why: "the paper's latencies are not published; below twice Downbeat refuses such a session, since it divides 0.6 of a latency"})
+			Published: "over 97 %, latest by " + a.over, Ours: of("rim", a.name) + "; " + of("downbeat", a.name), Verdict: figure.Beside, Why: "the paper's latencies are not published; below twice the time of a frame alone Downbeat refuses such a session, because it divides 0.6 of a latency among the stages"})
 	}
 	return d, nil
 }

@@ -18,7 +18,7 @@ const (
 	offeredMost = 40 // fps
 )
 
-const usesStated = "of the parts of a GPU that models use alone only Jasper's and ACAM's are published"
+const usesStated = "which part of a GPU a model uses alone is published only for Jasper and ACAM"
 
 // findApplication returns the application of a name.
 func findApplication(name string) *Application {
@@ -108,7 +108,7 @@ func drawGains(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 		{What: "gain of sharing in space", Published: "8 % to 99 %", Ours: of(every), Verdict: figure.Beside, Why: usesStated},
 		{What: "gain of actdet", Published: "36 % to 40 %", Ours: of(gains["actdet"]), Verdict: figure.Beside, Why: usesStated + "; ACAM's 72 % alone would be 39 %"},
 		{What: "gain of a batch at a time, which is ours", Published: "–", Ours: of(batches), Verdict: figure.NoNumber},
-		{What: "use of a GPU by Jasper and ACAM (F10c)", Published: "63 %, 72 %", Ours: "taken over", Verdict: figure.Beside, Why: "wants a GPU"},
+		{What: "use of a GPU by Jasper and ACAM (F10c)", Published: "63 %, 72 %", Ours: "taken over", Verdict: figure.Beside, Why: "needs a GPU"},
 	}
 	return d, nil
 }

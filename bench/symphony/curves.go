@@ -67,7 +67,7 @@ func drawAnalytic(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			}
 			d.Claims = append(d.Claims, figure.Claim{What: setting + ", " + name + ", r/s", Published: fmt.Sprintf("%.0f", *r.Published),
 				Ours: fmt.Sprintf("%.0f%s; bound %.0f", r.Goodput, printed, r.Bound), Verdict: figure.Judge(holds),
-				Why: "baselines here are in their best form"})
+				Why: "the baselines have their best form here"})
 		}
 	}
 	return d, nil
@@ -105,7 +105,7 @@ func drawBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 		d.Panels = append(d.Panels, p)
 		d.Claims = append(d.Claims, figure.Claim{What: setting + ": the batch that half of the requests exceed", Published: map[bool]string{true: "Symphony 14, Nexus 6", false: "Symphony 8, Nexus 3"}[strings.Contains(setting, "resnet50")],
-			Ours: strings.Join(middles, ", "), Verdict: figure.Beside, Why: "each at its own goodput; the paper says most, not half"})
+			Ours: strings.Join(middles, ", "), Verdict: figure.Beside, Why: "each at its own goodput; the paper says \"most\", not half"})
 	}
 	return d, nil
 }
@@ -186,7 +186,7 @@ func drawStability(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	d.Claims = []figure.Claim{
 		{What: "flat at twice the load: Symphony and Nexus, not Clockwork", Published: "no numbers", Ours: fmt.Sprintf("%.3f of the best (as printed %.3f, windowed %.3f), Nexus %.3f, Clockwork %.3f",
 			flat("downbeat"), flat("symphony-printed"), flat("symphony-windowed"), flat("nexus-1"), flat("clockwork")), Verdict: figure.NoNumber,
-			Why: "the pseudocode as printed is not flat: it wants a window that slides over the queue"},
+			Why: "the pseudocode as printed is not flat: that needs a window that slides over the queue"},
 		{What: "busy in proportion to the load: Symphony alone", Published: "no numbers", Ours: fmt.Sprintf("within %.3f (as printed %.3f), Nexus %.3f, Clockwork %.3f",
 			gap("downbeat"), gap("symphony-printed"), gap("nexus-1"), gap("clockwork")), Verdict: figure.NoNumber},
 	}
@@ -231,7 +231,7 @@ func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	d.Panels = []chart.Panel{p}
 	d.Claims = []figure.Claim{{What: "goodput grows linearly with GPUs", Published: "no numbers", Ours: fmt.Sprintf("%.0f r/s and GPU at 32, %.0f at 10,000", first, last),
-		Verdict: figure.NoNumber, Why: "in virtual time; what the scheduler itself can do per second is figure 11 (left)"}}
+		Verdict: figure.NoNumber, Why: "in virtual time; figure 11 (left) shows what the scheduler itself can do per second"}}
 	return d, nil
 }
 

@@ -144,12 +144,12 @@ func rangeOver(rows []goodput.Row, group, policy string) (least, most float64) {
 }
 
 // otherEager is the reason why deferring gains less here than in the paper.
-const otherEager = "eager dispatch here drops heads that cannot be met and fits each batch to its head; what the paper's does is not said"
+const otherEager = "eager dispatch drops heads here whose deadline cannot be met, and fits each batch to its head; the paper does not say what its eager dispatch does"
 
 func deferralClaims(rows []goodput.Row) []figure.Claim {
 	var out []figure.Claim
 	for _, c := range []struct{ group, published, why string }{
-		{"mixed", "+34 % to +89 %", "at Γ 0.1 the printed policy is behind eager dispatch; where the paper's eager policy lost more is not said"},
+		{"mixed", "+34 % to +89 %", "at Γ 0.1 the printed policy is behind eager dispatch; the paper does not say where its eager policy lost more"},
 		{"DenseNet121-30ms", "+14 % to +152 %", otherEager}, {"DenseNet121-50ms", "less prominent", ""},
 		{"BERT-30ms", "similar", ""}, {"BERT-50ms", "similar", ""},
 	} {

@@ -76,6 +76,6 @@ func drawFrontends(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	d.Claims = []figure.Claim{{What: "loss with several frontends", Published: "5 % to 40 %",
 		Ours:    fmt.Sprintf("with 8: %.0f %% to %.0f %%, median %.1f %%", 100*losses[0], 100*losses[len(losses)-1], 100*middle),
 		Verdict: figure.Judge(losses[0] >= 0.04 && losses[len(losses)-1] >= 0.3),
-		Why:     "our Nexus is in its best form: its plan leaves headroom, and a model alone on a GPU takes what is queued"}}
+		Why:     "our Nexus is in its best form: its plan leaves headroom, and a model that has a GPU to itself takes all that is queued"}}
 	return d, nil
 }

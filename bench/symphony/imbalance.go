@@ -64,7 +64,7 @@ func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	d.Claims = []figure.Claim{{What: "the solver's partitions are balanced, random ones are not", Published: "no numbers",
 		Ours:    fmt.Sprintf("worst of 20: demand %.5f, memory %.5f; random %.3f, %.3f in %v", worst["demandlocal"], worst["memorylocal"], worst["demandrandom"], worst["memoryrandom"], in.Limit),
-		Verdict: figure.NoNumber, Why: "by local search on demand; the paper's program balances rates"}}
+		Verdict: figure.NoNumber, Why: "local search balances demand here; the paper's program balances rates"}}
 	return d, nil
 }
 

@@ -49,7 +49,7 @@ func drawProfiles(context.Context, *Inputs) (*figure.Drawing, error) {
 		{What: "β/α > 2 for most models", Published: "6 of 6", Ours: fmt.Sprintf("%d of %d", strong, len(table1)), Verdict: figure.Judge(strong == len(table1))},
 		{What: "the same models in tables 1 and 5", Published: "-", Ours: fmt.Sprintf("at most %.2f ms apart", apart), Verdict: figure.Judge(apart < 0.011)},
 		{What: "static and dynamic memory", Published: "84 to 822 MB, 1.5 to 6.2 GB", Ours: "on the paper's GPU only", Verdict: figure.Beside,
-			Why: "wants a GPU: downbeat bench gpu measures our models'"},
+			Why: "needs a GPU: downbeat bench gpu measures our models"},
 	}
 	return d, nil
 }

@@ -65,7 +65,7 @@ func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		least, most = min(least, loss), max(most, loss)
 	}
 	d.Claims = append(d.Claims, figure.Claim{What: "loss of Nexus with 8 frontends", Published: "11 % to 45 %", Ours: fmt.Sprintf("%.0f %% to %.0f %%", 100*least, 100*most),
-		Verdict: figure.Judge(least >= 0.1 && most >= 0.4), Why: "where a GPU serves one model, a batch beyond the plan takes what uneven frontends sent"})
+		Verdict: figure.Judge(least >= 0.1 && most >= 0.4), Why: "where a GPU serves one model, a batch may exceed its planned size and so takes what uneven frontends have sent"})
 	return d, nil
 }
 

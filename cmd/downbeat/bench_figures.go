@@ -92,10 +92,10 @@ func writeFigurePage(root string) error {
 // papers lists the papers of the page. It includes the figures that do not run in virtual time.
 func papers() []figure.Paper {
 	s := figure.Paper{Name: "symphony", Title: "Symphony", Notes: []string{
-		"Profiles are those of the paper's appendix B; table 4's ResNet50 is none of them. Table 5 has 35 models although the text speaks of 37.",
-		"The pseudocode of appendix C assigns `exec_at` twice, so that the text's rule on βλ is dead code in it; taken as the text says it loses up to 34 % on the mixed zoo. *Printed* is the code, decision 0001 what we do.",
-		"Durations and seeds of the paper's searches are not given. Numbers with five seeds of 30 s, and of thirteen policies, are in [bench/results/goodput](../bench/results/goodput).",
-		"Where random or exact solvers have a time limit (f15, s2), their results are of the machine that made them.",
+		"Profiles are those of the paper's appendix B; table 4's ResNet50 is not among them. Table 5 has 35 models, although the text speaks of 37.",
+		"The pseudocode of appendix C assigns `exec_at` twice, so the text's rule on βλ is dead code in it. If the rule is followed as the text says, it loses up to 34 % on the mixed zoo. *Printed* is the code; decision 0001 says what we do.",
+		"The paper does not give the durations and seeds of its searches. [bench/results/goodput](../bench/results/goodput) has numbers with five seeds of 30 s, and of thirteen policies.",
+		"Where random or exact solvers have a time limit (f15, s2), their results depend on the machine that made them.",
 	}}
 	for _, f := range symphony.Figures {
 		s.Entries = append(s.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure symphony " + f.ID, Dir: symphonyResults, Where: "virtual time"})
@@ -108,15 +108,15 @@ func papers() []figure.Paper {
 		figure.Entry{ID: "figure12", Title: "f12: CDF of an incast fetch", Command: "downbeat bench transfer -figure DIR", Dir: "bench/results/transfer", Where: "this host; RDMA wants a NIC"})
 
 	p := figure.Paper{Name: "proteus", Title: "Proteus", Notes: []string{
-		"What is read how, and where the public data is repaired: decision 0090; the baselines: 0092. The paper's own trace of figure 4 is not public.",
+		"Decision 0090 says how the public data is read and repaired, 0092 what the baselines are. The paper's own trace of figure 4 is not public.",
 	}}
 	for _, f := range accuracy.Figures {
 		p.Entries = append(p.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure proteus " + f.ID, Dir: accuracyResults, Where: "virtual time"})
 	}
 
 	a := figure.Paper{Name: "adainf", Title: "AdaInf", Notes: []string{
-		"Time and GPUs are virtual, training and answers are real (V+L): decision 0153; what AdaInf and its rivals are given: 0181. Figures of what was learnt are drawn from the rows that `downbeat bench drift -o periods` prints.",
-		"f8 to f13 and f23 have cuda/residency's own decisions in virtual time; the GPU's rates are stated, not measured, and what is loaded is the application of the tree (decisions 0288, 0321).",
+		"Time and GPUs are virtual, training and answers are real (V+L, decision 0153). Decision 0181 says what AdaInf and its rivals are given. Figures of what was learnt are drawn from the rows that `downbeat bench drift -o periods` prints.",
+		"f8 to f13 and f23 run cuda/residency's own decisions in virtual time. The GPU's rates are stated, not measured, and the load is the application of this repository (decisions 0288, 0321).",
 	}}
 	for _, f := range drift.Figures {
 		if f.OnGPU != "" {
@@ -130,7 +130,7 @@ func papers() []figure.Paper {
 // rimPaper returns the page's entries for the Rim paper.
 func rimPaper() figure.Paper {
 	r := figure.Paper{Name: "rim", Title: "Rim", Notes: []string{
-		"Profiles of Rim's applications are not published: decision 0142 says which are stated, 0282 what models use of a GPU alone, 0315 what is measured with models of this repository.",
+		"Profiles of Rim's applications are not published. Decision 0142 says which profiles are stated, 0282 which part of a GPU a model uses alone, and 0315 what is measured with models of this repository.",
 	}}
 	for _, f := range sessions.Figures {
 		r.Entries = append(r.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure rim " + f.ID, Dir: rimResults, Where: cmp.Or(f.Where, "virtual time")})
@@ -138,7 +138,7 @@ func rimPaper() figure.Paper {
 	at := slices.IndexFunc(r.Entries, func(e figure.Entry) bool { return e.ID == "t14" })
 	r.Entries = slices.Insert(r.Entries, at, figure.Entry{ID: "t11", Title: "10 MB from one stage to the next on another backend (text result 11)", Where: "this host",
 		Command: "downbeat bench transfer -op stages -provider shm,tcp -bytes 10485760 -o csv", Dir: rimResults})
-	r.Entries = append(r.Entries, figure.Entry{ID: "f10c", Title: "use of a GPU by single models", Where: "wants a GPU",
+	r.Entries = append(r.Entries, figure.Entry{ID: "f10c", Title: "use of a GPU by single models", Where: "needs a GPU",
 		Command: "downbeat bench gpu -graphs resnet50 -batches 1", Dir: rimResults})
 	return r
 }
