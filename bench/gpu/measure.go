@@ -111,6 +111,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, n := range c.Batches {
 		b.randomInputs(rng, n, 2)
+
 		// runBatch copies the inputs to the device and proves that the graph works before it is timed.
 		if _, err := b.runBatch(ctx, n, false); err != nil {
 			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
@@ -137,6 +138,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 	return nil
 }
 
+// openRuntime opens a runtime with half of the free device memory, 16 GiB at most.
 func (c Config) openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
 	free, _, err := dev.MemoryInfo()
 	if err != nil {
@@ -145,40 +147,13 @@ func (c Config) openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
 	return executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 16<<30), PinnedBytes: 64 << 20, Capture: true, Tune: c.Tune, Libraries: c.Libraries})
 }
 
+// measureBatch times batches of n and compares them with the floor.
 func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 	row := Row{Precision: c.Precision.String(), Batch: n}
-	from, err := b.dev.NewEvent()
+	t, err := c.timeBatches(ctx, b, n)
 	if err != nil {
 		return row, err
 	}
-	defer from.Free()
-
-	times, host := make([]float64, c.Rounds), make([]float64, c.Rounds)
-	var before, after runtime.MemStats
-	warm := min(c.Rounds, warmRounds)
-	var spent float64
-	done := 0
-	for i := -warm; i < c.Rounds && (spent < rowLimitUS || done < roundsMin); i++ {
-		// Count allocations from the end of the warm-up.
-		if i == 0 {
-			runtime.ReadMemStats(&before)
-		}
-		took, cpu, err := b.runOnce(n, from, c.Timeout)
-		if err != nil {
-			return row, err
-		}
-
-		if i >= 0 {
-			times[i], host[i] = took, cpu
-			done, spent = i+1, spent+took
-		}
-		if ctx.Err() != nil {
-			return row, ctx.Err()
-		}
-	}
-
-	runtime.ReadMemStats(&after)
-	times, host = times[:done], host[:done]
 	choices, err := b.model.Choices(n)
 	if err != nil {
 		return row, err
@@ -202,10 +177,10 @@ func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 		bytes += float64(b.memory[i].Bytes()) / float64(b.plan.Batch) * float64(n)
 	}
 
-	slices.Sort(times)
-	slices.Sort(host)
-	row.OursUS, row.P99US, row.CPUUS = times[len(times)/2], times[len(times)*99/100], host[len(host)/2]
-	row.Allocs = float64(after.Mallocs-before.Mallocs) / float64(done)
+	slices.Sort(t.device)
+	slices.Sort(t.host)
+	row.OursUS, row.P99US, row.CPUUS = t.device[len(t.device)/2], t.device[len(t.device)*99/100], t.host[len(t.host)/2]
+	row.Allocs = t.allocs
 	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.rateOf(c.Precision)) * 1e6
 	row.Floor, row.Layers = row.OursUS/row.FloorUS, len(plan.Layers)
 	return row, nil
@@ -217,6 +192,47 @@ const (
 	roundsMin  = 20
 	rowLimitUS = 2e6
 )
+
+// timings are the times of a row's batches in µs, on the device and on the host, and the allocations per batch.
+type timings struct {
+	device, host []float64
+	allocs       float64
+}
+
+// timeBatches runs batches of n, after a warm-up.
+func (c Config) timeBatches(ctx context.Context, b *rig, n int) (t timings, err error) {
+	from, err := b.dev.NewEvent()
+	if err != nil {
+		return t, err
+	}
+	defer from.Free()
+
+	t.device, t.host = make([]float64, 0, c.Rounds), make([]float64, 0, c.Rounds)
+	var before, after runtime.MemStats
+	var spent float64
+	for i := -min(c.Rounds, warmRounds); i < c.Rounds && (spent < rowLimitUS || len(t.device) < roundsMin); i++ {
+		// Count allocations from the end of the warm-up.
+		if i == 0 {
+			runtime.ReadMemStats(&before)
+		}
+		took, cpu, err := b.runOnce(n, from, c.Timeout)
+		if err != nil {
+			return t, err
+		}
+
+		if i >= 0 {
+			t.device, t.host = append(t.device, took), append(t.host, cpu)
+			spent += took
+		}
+		if ctx.Err() != nil {
+			return t, ctx.Err()
+		}
+	}
+
+	runtime.ReadMemStats(&after)
+	t.allocs = float64(after.Mallocs-before.Mallocs) / float64(len(t.device))
+	return t, nil
+}
 
 // tallyKernels counts launches by kernel.
 func tallyKernels(choices []executor.Choice) string {

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Reasons for refusing a client.
@@ -47,24 +45,6 @@ type table struct {
 // digest identifies a token: the hash of the token with the set's salt. A caller cannot choose digests that share a
 // prefix with a client's, so the duration of a map lookup reveals nothing about a token.
 type digest [sha256.Size]byte
-
-// Client is the owner of a token. A nil Client is a caller of a gateway without a list of clients: it may do
-// everything.
-type Client struct {
-	Name   string
-	digest digest
-	limits atomic.Pointer[limits] // nil: the file no longer names this token
-	usage  *usage
-}
-
-// usage is the usage of a client's name, whatever its token and limits are.
-type usage struct {
-	mu       sync.Mutex // guards what follows
-	paidFor  time.Time  // end of the time that the admitted requests use up at the rate
-	inFlight int64
-
-	admitted, overRate, overInFlight, otherModel atomic.Uint64 // requests; otherModel counts calls
-}
 
 // Open reads a file of clients. clusterToken must not be a client's token; log reports every later version of the
 // file.
@@ -176,6 +156,7 @@ func (s *Set) replaceTable(entries []entry) {
 	}
 }
 
+// digestOf returns the digest of a token.
 func (s *Set) digestOf(token string) digest {
 	var room [sha256.Size + tokenMax]byte // on the stack
 	return sha256.Sum256(append(append(room[:0], s.salt[:]...), token...))
@@ -191,118 +172,4 @@ func (s *Set) Find(token string) *Client {
 	}
 	s.unknown.Add(1)
 	return nil
-}
-
-// CheckModel returns why the client may not use a model; nil: it may.
-func (c *Client) CheckModel(model string) error {
-	if c == nil {
-		return nil
-	}
-
-	// A client without limits is no longer in the file, but its streams may still be open.
-	l := c.limits.Load()
-	if l == nil {
-		return ErrRevoked
-	}
-	if !l.allowsModel(model) {
-		c.usage.otherModel.Add(1)
-		return ErrModel
-	}
-	return nil
-}
-
-// Allows is CheckModel for lists of models; it counts nothing.
-func (c *Client) Allows(model string) bool {
-	if c == nil {
-		return true
-	}
-	l := c.limits.Load()
-	return l != nil && l.allowsModel(model)
-}
-
-// CheckLimits returns the reason why not even one request would be admitted now. Callers use it before they read a
-// request that may be long.
-func (c *Client) CheckLimits(now time.Time) error { return c.takeRequests(0, now) }
-
-// Admit counts n requests as under way until Done; an error is the reason for a refusal.
-func (c *Client) Admit(n int, now time.Time) error { return c.takeRequests(int64(n), now) }
-
-// burst is the time's worth of its rate that a client may use at once.
-const burst = time.Second
-
-// takeRequests admits n requests; with n = 0 it only checks whether one would be admitted.
-func (c *Client) takeRequests(n int64, now time.Time) error {
-	if c == nil {
-		return nil
-	}
-	l := c.limits.Load()
-	if l == nil {
-		return ErrRevoked
-	}
-
-	u := c.usage
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if l.inFlight > 0 && u.inFlight+max(n, 1) > l.inFlight {
-		u.overInFlight.Add(uint64(max(n, 1)))
-		return ErrInFlight
-	}
-
-	// The generic cell rate algorithm (ITU-T I.371). A call of more requests than a burst is admitted when the whole
-	// burst is free, and delays later calls; otherwise it could never be served.
-	if l.rate > 0 {
-		if u.paidFor.Before(now) {
-			u.paidFor = now
-		}
-		each := time.Duration(float64(time.Second) / l.rate)
-		if ahead := u.paidFor.Sub(now); ahead > 0 && ahead+each*time.Duration(max(n, 1)) > max(burst, each) {
-			u.overRate.Add(uint64(max(n, 1)))
-			return ErrRate
-		}
-		u.paidFor = u.paidFor.Add(time.Duration(float64(n) * float64(time.Second) / l.rate))
-	}
-
-	u.inFlight += n
-	u.admitted.Add(uint64(n))
-	return nil
-}
-
-// Done ends n admitted requests.
-func (c *Client) Done(n int) {
-	if c == nil {
-		return
-	}
-	c.usage.mu.Lock()
-	c.usage.inFlight -= int64(n)
-	c.usage.mu.Unlock()
-}
-
-var (
-	descRequests = prometheus.NewDesc("downbeat_client_requests_total",
-		"Requests of a client: admitted, or refused for its rate, its requests in flight or (calls) a model.", []string{"client", "result"}, nil)
-	descInFlight = prometheus.NewDesc("downbeat_client_in_flight_requests", "Requests of a client under way.", []string{"client"}, nil)
-	descUnknown  = prometheus.NewDesc("downbeat_client_unknown_total", "Calls whose token is no client's, or that have none.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (s *Set) Describe(out chan<- *prometheus.Desc) {
-	out <- descRequests
-	out <- descInFlight
-	out <- descUnknown
-}
-
-// Collect implements prometheus.Collector. Only clients in the file have series, so their number is bounded.
-func (s *Set) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(descUnknown, prometheus.CounterValue, float64(s.unknown.Load()))
-	for _, c := range s.table.Load().inOrder {
-		u := c.usage
-		for result, n := range map[string]*atomic.Uint64{"admitted": &u.admitted, "rate": &u.overRate, "in_flight": &u.overInFlight, "model": &u.otherModel} {
-			out <- prometheus.MustNewConstMetric(descRequests, prometheus.CounterValue, float64(n.Load()), c.Name, result)
-		}
-
-		u.mu.Lock()
-		inFlight := u.inFlight
-		u.mu.Unlock()
-		out <- prometheus.MustNewConstMetric(descInFlight, prometheus.GaugeValue, float64(inFlight), c.Name)
-	}
 }
