@@ -12,13 +12,20 @@ const windowMax = 2 * driftMax
 
 // Look compares the period so far with the data before it, if a look is due, and starts learning if the data has
 // drifted. The last look is at the period's end, and each earlier one at half the time of the next, so that a large
-// change is detected early and a small one with many samples. The looks share the period's level: a period without
-// drift raises an alarm no more often than Options.Level. inputs is the number of samples answered for the look: 0 if
-// no look was due or there were too few samples.
+// change is detected early and a small one with many samples. Between looks an alarm watches for a sudden loss. The
+// looks and the alarm share the period's level: a period without drift raises an alarm no more often than
+// Options.Level. inputs is the number of samples answered for the look and the alarm: 0 if no look was due or there
+// were too few samples.
 func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, err error) {
 	l.now = now
+	if inputs, err = l.answerWatched(); err != nil {
+		return report, inputs, err
+	}
+	if l.alarmed {
+		return l.noteAlarm(now), max(1, inputs), nil
+	}
 	if !l.LookDue(now) {
-		return report, 0, nil
+		return report, inputs, nil
 	}
 
 	// Do not repeat missed looks: the window has their samples.
@@ -30,9 +37,11 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	// A comparison needs at least two samples.
 	s := l.samples
 	if len(s.window) >= 2 {
-		if report, inputs, err = l.compareWindow(); err != nil {
-			return report, 0, err
+		var more int
+		if report, more, err = l.compareWindow(); err != nil {
+			return report, inputs, err
 		}
+		inputs += more
 		l.counts.Looks++
 	}
 	l.looking, l.test = false, nil
@@ -44,6 +53,7 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	if last {
 		l.began, l.looked = now, 0
 		s.window, s.filling = nil, false
+		l.resetAlarm()
 	}
 	return report, inputs, nil
 }
@@ -76,7 +86,7 @@ func (l *Learner) beginTest() (answered int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	l.test, err = plan.NewDriftTest(old.features, recent.features, countRight(old.right), countRight(recent.right), l.options.Level/float64(l.options.Looks))
+	l.test, err = plan.NewDriftTest(old.features, recent.features, countRight(old.right), countRight(recent.right), l.levelOfEach())
 	return n + m, err
 }
 
@@ -94,8 +104,10 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 
 	l.impact, l.gains = max(report.ImpactHigh, 0), nil // the high bound: few labels may hide a loss
 
-	// Close a judgement under way: its samples are from before the drift.
+	// Close a judgement under way: its samples are from before the drift. So are those of a look under way.
 	l.closeTrial()
+	l.test = nil
+	l.resetAlarm()
 
 	// A rollback holds only until the next drift.
 	l.learning, l.held = true, false

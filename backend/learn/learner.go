@@ -51,6 +51,8 @@ type Learner struct {
 	opened  bool            // the due judgement has begun
 	looking bool            // a look is due
 	test    *plan.DriftTest // the test of that look, once all its samples are answered
+	alarm   *plan.LossAlarm // between looks; nil: not before the reference is answered
+	alarmed bool            // it was raised
 
 	known          []Version // versions that served when a drift came, the first version first
 	recalled       []Version // known versions still to be tried since the last drift
@@ -252,8 +254,9 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 		}
 	}
 
-	// A look under way compares features of the old weights, so drop it.
+	// A look under way compares features of the old weights, so drop it. So does the alarm with their answers.
 	l.test = nil
+	l.resetAlarm()
 
 	l.dropPrevious()
 	if l.beginning == nil {

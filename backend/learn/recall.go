@@ -93,6 +93,7 @@ func (l *Learner) compareRecalled(r *Report) (now evidence, err error) {
 			return now, err
 		}
 		r.Inputs += answered
+
 		if now, err = compareAnswers(r, serves, l.trial, part); err != nil || now.givenUp() {
 			return now, err
 		}

@@ -74,6 +74,7 @@ type samples struct {
 	reference []Sample // the drift samples of the last drift, or of the first data
 	filling   bool     // the reference is still too small
 	window    []Sample // the drift samples since the period's start
+	unwatched []Sample // those of the window whose answers the alarm has not noted, the oldest first
 
 	latest []Sample // since the previous comparison with the first weights
 }
@@ -113,6 +114,7 @@ func (s *samples) add(one Sample) {
 		s.filling = len(s.reference) < driftMax
 	default:
 		s.window = append(s.window, one)
+		s.unwatched = append(s.unwatched[max(0, len(s.unwatched)+1-windowMax):], one)
 	}
 }
 
@@ -141,7 +143,7 @@ func (s *samples) noteDrift() {
 	}
 	s.use(len(s.fresh) / 2)
 
-	s.reference, s.window = s.window, nil
+	s.reference, s.window, s.unwatched = s.window, nil, nil
 	s.filling = len(s.reference) < driftMax
 }
 

@@ -99,6 +99,11 @@ func (l *Learner) nextAnswers() answers {
 		needs = append(needs, l.trialAnswers()...)
 	}
 
+	// The alarm comes first: it is to notice a loss soon.
+	if list := l.watchNext(l.serving.batch); list != nil {
+		return answers{l.serving, list}
+	}
+
 	for _, n := range needs {
 		if list := n.of.unseen(n.list, n.of.batch); len(list) > 0 {
 			return answers{n.of, list}
@@ -144,13 +149,14 @@ func (l *Learner) trialAnswers() (needs []answers) {
 // BeginLook makes steps compute the answers of a due look, so that Look ends it without delay.
 func (l *Learner) BeginLook(now time.Duration) {
 	l.now = now
+	l.noteWatched()
 	l.looking = l.looking || l.LookDue(now)
 }
 
-// LookReady reports whether a look has begun and Look would end it at once.
+// LookReady reports whether Look has something to end at once: a look, or an alarm.
 func (l *Learner) LookReady() bool {
-	if !l.looking {
-		return false
+	if l.alarmed || !l.looking {
+		return l.alarmed
 	}
 	few := len(l.samples.window) < 2
 	return few || l.test != nil && l.test.Advance(0)
