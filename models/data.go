@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"downbeat.dev/models/scene"
 )
@@ -93,6 +94,15 @@ func (r Recipe) Draw(p *Painter, seed, i uint64, c *scene.Conditions, pixels []b
 	return r.data.drawSample(p, g, *c, pixels, nil), nil
 }
 
+// drawClass draws a crop's class by weight. If all classes are equally frequent it draws one number, as it did before
+// there were weights: the images that the models in the tree were trained on stay the same.
+func drawClass(g *rand.Rand, weights []float64) int {
+	if slices.Min(weights) == slices.Max(weights) {
+		return g.IntN(len(weights))
+	}
+	return scene.DrawWeighted(g, weights)
+}
+
 type vehicleCrops struct{}
 
 func (vehicleCrops) imageSize() (h, w int) { return vehicleHeight, vehicleWidth }
@@ -106,7 +116,7 @@ func (vehicleCrops) labels() []string {
 }
 
 func (v vehicleCrops) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
-	class := g.IntN(scene.VehicleClasses)
+	class := drawClass(g, c.Kinds[scene.Vehicle(0):])
 	p.drawCrop(g, c, scene.Vehicle(class), scene.Cycling, pixels, vehicleHeight, vehicleWidth)
 	oneHot(target, class)
 	return Truth{Class: class}
@@ -125,7 +135,7 @@ func (activityCrops) labels() []string {
 }
 
 func (activityCrops) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
-	a := scene.Activity(g.IntN(int(scene.ActivityCount)))
+	a := scene.Activity(drawClass(g, c.Activities[:]))
 	kind := scene.Person
 
 	// Cycling is the activity of a bicycle's rider, not of a walker.

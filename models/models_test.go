@@ -218,3 +218,40 @@ func TestDrawRefusesAWrongSize(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCropsFollowTheMix: classes are as frequent as the conditions say. Of an even mix image i is what it always was, so that committed
+// accuracies hold.
+func TestCropsFollowTheMix(t *testing.T) {
+	day := scene.Day()
+	rare := scene.Day()
+	rare.Kinds[scene.Truck], rare.Activities[scene.Waving] = 10, 0
+	for _, c := range []struct {
+		model       string
+		class       int
+		light       *scene.Conditions
+		least, most int // of 600
+	}{
+		{"vehicle-s", int(scene.Truck) - 1, &day, 70, 130}, {"vehicle-s", int(scene.Truck) - 1, &rare, 370, 430},
+		{"activity-s", int(scene.Waving), &day, 70, 130}, {"activity-s", int(scene.Waving), &rare, 0, 0},
+	} {
+		r, _ := Find(c.model)
+		h, w := r.Size()
+		pixels := make([]byte, h*w*3)
+		paint, found := NewPainter(), 0
+		for i := range uint64(600) {
+			truth, err := r.Draw(paint, 5, i, c.light, pixels)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if truth.Class == c.class {
+				found++
+			}
+			if first := scene.Seeded(heldOutSeed(5), i).IntN(6); c.light == &day && truth.Class != first {
+				t.Fatalf("%s: image %d is of class %d, was %d", c.model, i, truth.Class, first)
+			}
+		}
+		if found < c.least || found > c.most {
+			t.Errorf("%s: %d of 600 of class %d, want %d to %d", c.model, found, c.class, c.least, c.most)
+		}
+	}
+}

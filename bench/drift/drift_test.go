@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"downbeat.dev/bench/figure"
+	"downbeat.dev/models"
+	"downbeat.dev/models/scene"
 )
 
 // TestSchedules: a period is as the one before it or differs much, and both happen.
@@ -30,6 +33,46 @@ func TestSchedules(t *testing.T) {
 	}
 	if drifts < 150 || calm < 150 {
 		t.Errorf("%d drifts and %d periods without", drifts, calm)
+	}
+}
+
+// TestMixesDriftWithTheLight: labels diverge by what figure 6 has, with each drift and at no other time.
+func TestMixesDriftWithTheLight(t *testing.T) {
+	most := schedules["paper"].divergence["vehicle-s"]
+	farthest := 0.0
+	for seed := range uint64(20) {
+		levels := drawLevels(rand.New(rand.NewPCG(seed, 1)), 20)
+		mixes := drawMixes(rand.New(rand.NewPCG(seed, 2)), levels, 6, most)
+		for k := 1; k < len(levels); k++ {
+			bits, sum := divergenceOf(mixes[k-1], mixes[k]), 0.0
+			for _, share := range mixes[k] {
+				sum += share
+			}
+			if math.Abs(sum-1) > 1e-9 || slices.Min(mixes[k]) < 0 {
+				t.Fatalf("seed %d, period %d: %v", seed, k, mixes[k])
+			}
+			if drifts := levels[k] != levels[k-1]; drifts != (bits > 0) || drifts && (bits < divergenceLeast*0.99 || bits > most*1.01) {
+				t.Errorf("seed %d, period %d: a drift is %v, the labels diverge by %v", seed, k, drifts, bits)
+			}
+			farthest = max(farthest, bits)
+		}
+	}
+	if farthest < 0.9*most {
+		t.Errorf("the labels diverge by %v at most, want about %v", farthest, most)
+	}
+
+	// Only the stream's own classes follow its mix, and at first all are as frequent as ever.
+	levels, even := []float64{0, 1}, slices.Repeat([]float64{1.0 / 6}, 6)
+	for _, name := range []string{"vehicle-s", "activity-s"} {
+		r, _ := models.Find(name)
+		st := &stream{recipe: r, levels: levels, mixes: [][]float64{even, {0.5, 0.1, 0.1, 0.1, 0.1, 0.1}}}
+		if day := scene.Day(); *st.conditions(0) != day {
+			t.Errorf("%s: the first period has %+v", name, *st.conditions(0))
+		}
+		c := st.conditions(1)
+		if (c.Kinds[scene.Car] > 2.9) != (name == "vehicle-s") || (c.Activities[0] > 2.9) != (name == "activity-s") {
+			t.Errorf("%s: %v and %v", name, c.Kinds, c.Activities)
+		}
 	}
 }
 
@@ -125,6 +168,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"load: 2: want":   func(s *Setting) { s.Load = 2 },
 		"spare: NaN":      func(s *Setting) { s.Spare = math.NaN() },
 		"tests: 10: want": func(s *Setting) { s.Tests = 10 },
+		"schedule: \"x\"": func(s *Setting) { s.Schedule = "x" },
 		"periods: 1":      func(s *Setting) { s.Periods = 1 },
 		"no-such-folder/": func(s *Setting) { s.Models = "no-such-folder" },
 	} {

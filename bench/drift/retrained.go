@@ -20,16 +20,17 @@ const (
 
 // retraining is the key of an accuracy in Setting.retrained.
 type retraining struct {
-	model   uint64
-	seed    uint64
-	period  int
-	periods int
+	model    uint64
+	seed     uint64
+	period   int
+	periods  int
+	schedule string
 }
 
 // fullyRetrained returns the accuracy, in a period, of weights trained on samples of all of it for as long as
 // necessary: no system could have them at its beginning.
 func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
-	key := retraining{s.number, s.seed, period, len(s.levels)}
+	key := retraining{s.number, s.seed, period, len(s.levels), set.Schedule}
 	if a, ok := set.retrained[key]; ok {
 		return a, nil
 	}

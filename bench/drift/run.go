@@ -28,6 +28,7 @@ type PeriodRow struct {
 	Policy      string  `json:"policy"`
 	GPUs        int     `json:"gpus"`
 	Seed        uint64  `json:"seed"`
+	Schedule    string  `json:"schedule,omitempty"`
 	Period      int     `json:"period"`
 	Model       string  `json:"model"`
 	Level       float64 `json:"level"`    // of darkness, 0 to 1
@@ -163,7 +164,7 @@ func (p Policy) runPeriod(s Setting, streams []*stream, l learning, period int, 
 func (v *view) row(s Setting) (PeriodRow, error) {
 	initial, err := v.stream.accuracy(v.period, v.stream.start, s.Library)
 	n := float64(max(1, v.seconds))
-	return PeriodRow{GPUs: s.GPUs, Seed: s.Seed, Period: v.period, Model: v.stream.recipe.Family, Level: v.stream.levels[v.period], Drift: v.stream.drifts(v.period),
+	return PeriodRow{GPUs: s.GPUs, Seed: s.Seed, Schedule: s.Schedule, Period: v.period, Model: v.stream.recipe.Family, Level: v.stream.levels[v.period], Drift: v.stream.drifts(v.period),
 		Accuracy: v.right / n, First: v.first, Last: v.accuracy, Initial: initial, SeenNew: float64(v.fresh) / n, AsRetrained: float64(v.good) / n,
 		Divergence: v.stream.divergence(v.period)}, err
 }

@@ -23,9 +23,11 @@ type Setting struct {
 	Periods int
 	Tests   int // of each model and period, by which accuracy counts
 	Seed    uint64
-	Models  string // the repository
-	Library string // ONNX Runtime; "": as in ort.Library
-	Given   *Given // replaces the simulation of requests; nil: simulate here
+	// Schedule says how much a drift changes: night or paper.
+	Schedule string
+	Models   string // the repository
+	Library  string // ONNX Runtime; "": as in ort.Library
+	Given    *Given // replaces the simulation of requests; nil: simulate here
 
 	firstSteps int // of training on the first day
 	// retrained caches the accuracies of fully retrained weights, which are the same for all policies.
@@ -55,7 +57,7 @@ const (
 
 // DefaultSetting is AdaInf's: 4 GPUs, 20 periods.
 func DefaultSetting() Setting {
-	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Tests: 384, Seed: 1, Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
+	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Tests: 384, Seed: 1, Schedule: "night", Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
 }
 
 func (s Setting) validate() error {
@@ -86,6 +88,9 @@ type stream struct {
 	tested  int       // tests of a period
 	start   []float32 // the model's initial weights
 	levels  []float64 // by period: 0 a clear day, 1 the darkest
+	darkest float64
+	bend    float64
+	mixes   [][]float64 // by period: frequency of each class; nil: all are equal
 	initial []learn.Sample
 	paint   *models.Painter
 	tests   []learn.Sample // of the period testsOf
@@ -93,16 +98,12 @@ type stream struct {
 	labels  [][]float64 // by period: frequency of each class
 }
 
-// darkest is the darkness of each model's darkest period, from 0, a clear day, to 1, a night darker than any in the
-// training data. It is chosen so that the first weights lose about as much as in F5: up to 15 % of the vehicle
-// model's answers, and up to 9 % of the activity model's, which stands for AdaInf's person model.
-var darkest = map[string]float64{"vehicle-s": 0.8, "activity-s": 0.65}
-
-// bend makes losses about proportional to levels: most of the accuracy is lost in the last steps towards the dark.
-const bend = 0.4
-
 // openStreams reads the models and draws their schedules. Each model's drifts come in its own periods.
 func openStreams(s Setting) (all []*stream, err error) {
+	plan, err := findSchedule(s.Schedule)
+	if err != nil {
+		return nil, err
+	}
 	for i, name := range []string{"vehicle-s", "activity-s"} {
 		r, ok := models.Find(name)
 		if !ok {
@@ -119,6 +120,10 @@ func openStreams(s Setting) (all []*stream, err error) {
 
 		// Draw the schedule first: the first weights and samples belong to its first period.
 		st.levels = drawLevels(rand.New(rand.NewPCG(s.Seed, 500+uint64(i))), s.Periods)
+		st.darkest, st.bend = plan.darkest[name], plan.bend
+		if most := plan.divergence[name]; most > 0 {
+			st.mixes = drawMixes(rand.New(rand.NewPCG(s.Seed, 600+uint64(i))), st.levels, int(st.net.TargetLen()), most)
+		}
 		if st.initial, err = st.drawMany(0, initial, 0); err != nil {
 			return nil, err
 		}
@@ -129,29 +134,6 @@ func openStreams(s Setting) (all []*stream, err error) {
 		all = append(all, st)
 	}
 	return all, nil
-}
-
-const (
-	driftShare = 0.5 // share of the periods that begin with a drift
-	driftLeast = 0.4 // smallest change of level that counts as a drift
-)
-
-// drawLevels draws a schedule. The first period is a day; every other period equals the previous one or differs much
-// from it.
-func drawLevels(rng *rand.Rand, periods int) []float64 {
-	levels := make([]float64, periods)
-	for k := 1; k < periods; k++ {
-		levels[k] = levels[k-1]
-		if rng.Float64() >= driftShare {
-			continue
-		}
-		for levels[k] == levels[k-1] {
-			if next := rng.Float64(); max(next-levels[k-1], levels[k-1]-next) >= driftLeast {
-				levels[k] = next
-			}
-		}
-	}
-	return levels
 }
 
 // The models in the tree were trained on every light and weather, so they have little left to learn. AdaInf trains on
@@ -197,18 +179,6 @@ func trainOn(t *train.Trainer, net train.Net, list []learn.Sample, rate float64)
 	}
 	_, err := t.Step(images, targets, rate)
 	return err
-}
-
-// drifts reports whether a period begins with a drift.
-func (s *stream) drifts(period int) bool { return period > 0 && s.levels[period] != s.levels[period-1] }
-
-// conditions returns the conditions of a period.
-func (s *stream) conditions(period int) *scene.Conditions {
-	x := darkest[s.recipe.Name()] * math.Pow(s.levels[period], bend)
-	mix := func(day, dark float64) float64 { return day + x*(dark-day) }
-	c := scene.Day()
-	c.Light, c.Rain, c.Noise, c.Occlusion = mix(0.95, 0.15), mix(0, 0.5), mix(0.01, 0.05), mix(0.2, 0.35)
-	return &c
 }
 
 // Numbering of a stream's samples: the initial ones, then each period's, then each period's tests.

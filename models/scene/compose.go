@@ -63,7 +63,7 @@ func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	s := newScene(r, c, aspect)
 
 	for n := drawPoisson(r, c.Density); n > 0 && len(s.items) < itemsMax; n-- {
-		kind := Kind(drawWeighted(r, c.Kinds[:]))
+		kind := Kind(DrawWeighted(r, c.Kinds[:]))
 		// If twelve tries find no place in a full street, leave the object out.
 		for try := range 12 { // look for a free place, further and further away
 			it := s.newItem(r, kind, drawActivity(r, kind, c))
@@ -92,7 +92,7 @@ func ComposeOne(r *rand.Rand, c Conditions, kind Kind, activity Activity) (s *Sc
 	s.items = append(s.items, main)
 
 	for range r.IntN(3) {
-		kind := Kind(drawWeighted(r, c.Kinds[:]))
+		kind := Kind(DrawWeighted(r, c.Kinds[:]))
 		it := s.newItem(r, kind, drawActivity(r, kind, c))
 		it.settleAt(r, s, 0.1+0.6*r.Float64())
 		if s.isFree(it.box) {
@@ -239,7 +239,7 @@ func drawActivity(r *rand.Rand, k Kind, c Conditions) Activity {
 	// Only the rider of a bicycle has the activity cycling.
 	w := c.Activities
 	w[Cycling] = 0
-	return Activity(drawWeighted(r, w[:]))
+	return Activity(DrawWeighted(r, w[:]))
 }
 
 func newBush(r *rand.Rand, x, y, size float64) bush {

@@ -16,7 +16,7 @@ type Conditions struct {
 	Noise      float64                // standard deviation of sensor noise, 0 to 0.3 of full scale
 	Density    float64                // mean number of objects in a street, 0 to 12
 	Kinds      [KindCount]float64     // relative frequency of kinds
-	Activities [ActivityCount]float64 // relative frequency of activities; Cycling is ignored
+	Activities [ActivityCount]float64 // relative frequency of activities; a street ignores Cycling, which is its bicycles' riders'
 }
 
 // Day is a clear day with an even mix.
@@ -96,8 +96,8 @@ func checkMix(name string, mix []float64) error {
 // Seeded returns the generator of item n of the data set with this seed.
 func Seeded(seed, n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 
-// drawWeighted draws an index by weight.
-func drawWeighted(r *rand.Rand, weights []float64) int {
+// DrawWeighted draws an index by weight; at least one weight is above 0.
+func DrawWeighted(r *rand.Rand, weights []float64) int {
 	var sum float64
 	for _, w := range weights {
 		sum += w
