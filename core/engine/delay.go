@@ -69,10 +69,11 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 // not serve. The partition's lock guards it.
 type overrun struct {
 	delays
-	p99   int64
-	taken sched.Time // when p99 was computed
-	floor int64      // ns that a wake-up may be late; requests dropped for one are never measured
-	most  int64      // expected lateness of batches: limits.Overrun of both
+	p99    int64
+	taken  sched.Time // when p99 was computed
+	floor  int64      // ns that a wake-up may be late; requests dropped for one are never measured
+	most   int64      // expected lateness of batches: limits.Overrun of both
+	judged *uint64    // counts the changes of most in its partition; nil: nobody counts
 }
 
 func (o *overrun) add(now sched.Time, ns int64) {
@@ -96,6 +97,9 @@ func (o *overrun) addBatch(now, ended, ends, freed sched.Time, exec sched.Durati
 func (o *overrun) setPercentile(p99, floor int64) {
 	o.p99, o.floor = p99, floor
 	o.most = limits.Overrun(p99, floor)
+	if o.judged != nil {
+		*o.judged++
+	}
 }
 
 // overrunOf returns the overrun of a model's sub-cluster. Of several it returns the largest, since it is not known
@@ -111,8 +115,24 @@ func (p *partition) overrunOf(model uint32) *overrun {
 		return p.overrunKnown(at)
 	}
 
+	// Every request asks, and the answer changes a few times in a second.
+	x := &p.latestOf[at-severalHomes]
+	if x.as != p.judged {
+		x.o, x.as = p.latestIn(p.several[at-severalHomes]), p.judged
+	}
+	return x.o
+}
+
+// latestOverrun is the largest overrun of several sub-clusters, as of a value of partition.judged.
+type latestOverrun struct {
+	o  *overrun
+	as uint64
+}
+
+// latestIn returns the largest overrun of some sub-clusters.
+func (p *partition) latestIn(subs []uint32) *overrun {
 	latest := p.overruns[0]
-	for k, sub := range p.several[at-severalHomes] {
+	for k, sub := range subs {
 		if o := p.overrunKnown(sub); k == 0 || o.most > latest.most {
 			latest = o
 		}
@@ -134,7 +154,7 @@ func (p *partition) overrunIn(sub uint32) *overrun {
 		p.overruns = append(p.overruns, nil)
 	}
 	if p.overruns[sub] == nil {
-		p.overruns[sub] = &overrun{}
+		p.overruns[sub] = &overrun{judged: &p.judged}
 		p.overruns[sub].setPercentile(0, p.overruns[0].floor)
 	}
 	return p.overruns[sub]

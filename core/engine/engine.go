@@ -76,7 +76,8 @@ func New(o Options) (*Engine, error) {
 	// Partitions are assigned to the loops round robin, as are sub-clusters.
 	for i := range o.Partitions {
 		so.Number, so.Memory = uint16(i+1), newBlocks(o.RequestsMax).takeRequests
-		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}}
+		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}, judged: 1}
+		p.overruns[0].judged = &p.judged
 
 		if !o.Manual { // virtual time wakes exactly on time
 			var seed [32]byte

@@ -92,13 +92,14 @@ func (p *partition) listHomes(homes []uint32) uint32 {
 	}
 
 	// Reuse the place of a list that no model has any more.
+	p.judged++
 	for k := range p.several {
 		if !slices.Contains(p.homes, severalHomes+uint32(k)) {
 			p.several[k] = homes
 			return uint32(k)
 		}
 	}
-	p.several = append(p.several, homes)
+	p.several, p.latestOf = append(p.several, homes), append(p.latestOf, latestOverrun{})
 	return uint32(len(p.several) - 1)
 }
 

@@ -131,3 +131,27 @@ func TestATrialThatDidNotRunShowsNothing(t *testing.T) {
 		t.Errorf("%d held back, want 2; %d of %d requests were served, want 95 %%", held, served, asked)
 	}
 }
+
+// TestSeveralHomesFollowTheLatest shows that a service in two homes leaves the room that the home with the later batches
+// needs, whichever that is.
+func TestSeveralHomesFollowTheLatest(t *testing.T) {
+	s := newStage(t, Options{})
+	for k := range 2 {
+		h := hello("b", 1, slope, "m")
+		h.Details = []wire.GPUDetail{{Kind: string(rune('a' + k))}}
+		s.mustBackend(h)
+	}
+	p := s.e.parts[0]
+	if p.severalOf(0) == nil {
+		t.Fatal("the model has one home")
+	}
+	for _, x := range []struct {
+		sub        uint32
+		late, most int64
+	}{{1, 3e6, 3e6}, {2, 5e6, 5e6}, {2, 1e6, 3e6}, {1, 0, 1e6}} {
+		p.overrunIn(x.sub).setPercentile(x.late, 0)
+		if got, want := p.overrunOf(0).p99, x.most; got != want {
+			t.Errorf("home %d is %d ns late: the service expects %d, want %d", x.sub, x.late, got, want)
+		}
+	}
+}

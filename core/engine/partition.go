@@ -41,6 +41,8 @@ type partition struct {
 	spread     []spreadSub       // the sub-clusters in several
 	families   []*answers        // by model id; nil, or missing: it is no family
 	overruns   []*overrun        // by sub-cluster; nil: use the first, which has no samples
+	latestOf   []latestOverrun   // by place in several
+	judged     uint64            // changes of overruns and of several, from 1 on
 }
 
 // acceptRequest queues one request, or returns the reason for refusing it.
