@@ -16,7 +16,7 @@ type answers struct {
 	firstVariants [fewVariants]variantPlace
 	firstCounts   [fewVariants]answerCount
 
-	marks [marksKept]answerMark
+	marks *[marksKept]answerMark // elsewhere: they are read every five seconds, and would spread the families over many pages
 }
 
 // fewVariants is how many variants most families have at most.
@@ -49,7 +49,7 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 
 	a := p.families[id]
 	if a == nil {
-		a = &answers{}
+		a = &answers{marks: new([marksKept]answerMark)}
 		a.variants, a.counts = a.firstVariants[:0], a.firstCounts[:0]
 		p.families[id] = a
 	}
