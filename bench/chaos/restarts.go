@@ -182,6 +182,8 @@ func powerCut(w *World) Observation {
 	scheduler := w.StartSchedulers(1)[0]
 	backends := w.StartBackends(2, models)
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
+
+	// Everything dies at once, under load.
 	time.Sleep(time.Second)
 	scheduler.kill()
 	for _, b := range backends {
@@ -198,6 +200,7 @@ func powerCut(w *World) Observation {
 		}
 	}
 
+	// Goodput counts from the last start on.
 	from := now()
 	for range 3 {
 		if p := <-ready; p.name != fmt.Sprint("scheduler ", 0) {

@@ -101,6 +101,8 @@ func (r *Result) runTrials(ctx context.Context, e Experiment, o Options) {
 		if ctx.Err() != nil {
 			break
 		}
+
+		// A trial that could not run says nothing about the promise.
 		t, err := runTrial(e, o, o.Seed+uint64(i))
 		if err != nil {
 			r.Broken = err.Error()

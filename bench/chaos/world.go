@@ -80,6 +80,8 @@ func newWorld(o Options, seed uint64, packets bool) (*World, error) {
 	if err := os.WriteFile(w.tokenFile(), []byte(secret), 0o600); err != nil {
 		return nil, errors.Join(err, w.closeWorld())
 	}
+
+	// Experiments that harm packets need separate hosts.
 	if packets {
 		if w.lan, err = lan.Open(seed); err != nil {
 			return nil, errors.Join(err, w.closeWorld())

@@ -159,6 +159,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, q := range r.LostRequests {
 		fmt.Fprintf(t, "  at %.1f ms\t%s after %.1f ms\tsubmitted %d times more, %.1f ms after a kill, %.1f before the next\n", q.Sent, q.Why, q.Took, q.Again, q.AfterKill, q.ToKill)
 	}
+
 	for _, why := range slices.Sorted(maps.Keys(r.Reasons)) {
 		fmt.Fprintf(t, "  %s\t%d\n", why, r.Reasons[why])
 	}

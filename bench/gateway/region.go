@@ -39,8 +39,9 @@ func (c Config) runShared(ctx context.Context, s *downbeat.System) ([]Row, error
 	}
 	defer region.closeRegion()
 
+	// The servers end before the region is unmapped.
 	var servers running
-	defer servers.stopAll() // before the region is unmapped
+	defer servers.stopAll()
 	bareREST, bareRPC, err := servers.servePair(region.newBareShared(nil).serveBoth)
 	if err != nil {
 		return nil, err

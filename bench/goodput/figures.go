@@ -93,6 +93,7 @@ func bySetting(rows []Row, base chart.Panel, curve func(Row) (chart.Line, bool))
 			out = append(out, p)
 		}
 
+		// All lines of a panel share its axis.
 		out[k].Lines = append(out[k].Lines, l)
 		for _, v := range l.X {
 			out[k].XMax = max(out[k].XMax, v)

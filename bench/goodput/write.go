@@ -153,6 +153,7 @@ func WriteDir(dir string, rows []Row) error {
 		return err
 	}
 
+	// A figure is written if the rows have its settings.
 	has := func(prefix string) bool {
 		for _, r := range rows {
 			if strings.HasPrefix(r.Setting, prefix) {

@@ -44,6 +44,7 @@ func openRig(dev *cuda.Device, r *executor.Runtime, m *onnx.Model, batchMax int,
 	return b, nil
 }
 
+// openRig loads a graph and allocates the tensors of its largest batch.
 func (b *rig) openRig(r *executor.Runtime, g *layers.Graph, o executor.Options) (err error) {
 	if b.model, err = r.Load(g, o); err != nil {
 		return err

@@ -132,9 +132,9 @@ func productCases() (all []Case) {
 	}))
 }
 
+// indexCases are operators that move elements or compute shapes.
 func indexCases() []Case {
-	// Operators that move elements or compute shapes: negative and reversed indices, shapes known only from other
-	// tensors.
+	// Negative and reversed indices, and shapes known only from other tensors.
 	all := []Case{
 		opCase("Transpose", []int64{3, 4, 5}, func(n *net, x string) string { return n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2)) }),
 		opCase("Concat", []int64{3, 4}, func(n *net, x string) string {

@@ -59,6 +59,7 @@ type copies struct {
 	pageable []byte
 }
 
+// openCopies allocates everything that the copies use.
 func (t *copies) openCopies() (err error) {
 	if t.st, err = t.dev.NewStream(); err != nil {
 		return err

@@ -49,6 +49,7 @@ func (r *reference) runReference(batch int, inputs [][]byte) ([][]float64, error
 	in := make([]ort.Value, len(inputs))
 	out := make([]ort.Value, len(r.model.Graph.Outputs))
 
+	// The library makes the outputs, and both are its memory.
 	defer func() {
 		for _, v := range append(in, out...) {
 			if v != nil {
@@ -76,6 +77,7 @@ func (r *reference) runReference(batch int, inputs [][]byte) ([][]float64, error
 		return nil, fmt.Errorf("run reference: %w", err)
 	}
 
+	// Wide numbers hold every value of the types that graphs return.
 	var values [][]float64
 	for i, v := range out {
 		switch t := v.(type) {

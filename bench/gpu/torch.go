@@ -67,6 +67,7 @@ func (t *torch) measureTorch(ctx context.Context, graph, precision string, batch
 	return us, true, nil
 }
 
+// startTorch starts the Python process that times PyTorch; without Python there is none.
 func (t *torch) startTorch() (err error) {
 	t.cmd = exec.Command(t.python, "-c", torchScript)
 	t.cmd.Stderr = &t.complaint

@@ -130,6 +130,7 @@ func runAgain(ctx context.Context, o Options) (Row, error) {
 
 // compareRuns runs a world twice with the same arrivals, without and with moves.
 func compareRuns(ctx context.Context, w sim.Options) (Row, error) {
+	// A plan after the end of the run never begins.
 	still := w
 	still.MoveAt = 2 * w.Span
 	before, err := sim.Run(still)

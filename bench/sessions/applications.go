@@ -129,13 +129,12 @@ func FindWorkload(name string, seed uint64) (Workload, error) {
 	}
 	w := Workload{Name: strings.ToLower(name), Apps: Applications(), Span: steadyFor, Workers: workers}
 
-	if w.Name == "f9" {
+	switch w.Name {
+	case "f9": // more sessions than any policy can admit
 		w.UntilFull = true
 		w.Streams = drawStreams(len(w.Apps), 120, seed)
 		return w, nil
-	}
-
-	if w.Name == "t8" {
+	case "t8":
 		w.Streams = drawStreams(len(w.Apps), textSessions, seed)
 		for i := range w.Streams {
 			w.Streams[i].Until = w.Span

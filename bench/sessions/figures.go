@@ -97,7 +97,7 @@ func drawMaximal(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 		d.Claims = append(d.Claims,
 			figure.Claim{What: w + ": Rim's finish rate", Published: "100 %", Ours: percent(r.FinishPct), Verdict: figure.Judge(r.FinishPct == 100)},
 			figure.Claim{What: w + ": Downbeat's finish rate", Published: "–", Ours: percent(ours.FinishPct), Verdict: figure.NoNumber},
-			figure.Claim{What: w + ": Rim's utilization", Published: "32.1 to 37.9 %", Ours: percent(100 * r.Utilization), Verdict: figure.Beside, Why: stated + "; Rim's capacity is a frame rate, which processors bound, too"},
+			figure.Claim{What: w + ": Rim's utilization", Published: "32.1 to 37.9 %", Ours: percent(100 * r.Utilization), Verdict: figure.Beside, Why: stated + "; Rim's capacity is a frame rate, which processors bound as well"},
 			figure.Claim{What: w + ": the others' finish rate", Published: "59.6 to 89.4 %", Ours: percent(all[w+" nexus"].FinishPct) + ", " + percent(all[w+" clipper"].FinishPct), Verdict: figure.Beside,
 				Why: "the rivals have their best form here: they know the true rates, and their processors never fall behind"})
 	}

@@ -35,6 +35,7 @@ func drawTight(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 				return nil, err
 			}
 
+			// The figure shows the application that fares worst, the claims one tightness.
 			worst := 100.0
 			for _, by := range r.ByApp {
 				d.Add(name, k, by.App, by.Sessions, by.FinishPct, by.OverPct)
@@ -94,6 +95,8 @@ func drawUse(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 		if err != nil {
 			return nil, err
 		}
+
+		// The sessions that Rim admits run together, all for the whole span.
 		w.limitTo(admittedByRim(&w))
 		w.UntilFull, w.Span = false, steadyFor
 		for k := range w.Streams {
@@ -129,7 +132,7 @@ func drawUse(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 
 	d.Claims = []figure.Claim{
 		{What: "use of the GPUs when Rim is full", Published: "52.36 %, about twice that of clouds (10 to 30 %, 28 %)", Ours: percent(100 * use), Verdict: figure.Beside,
-			Why: stated + "; Rim's capacity is a frame rate, which processors bound, too"},
+			Why: stated + "; Rim's capacity is a frame rate, which processors bound as well"},
 		{What: "the same sessions by Downbeat", Published: "–", Ours: fmt.Sprintf("%.2f %% of %d workers at most", 100*ours, fewest), Verdict: figure.NoNumber},
 	}
 	return d, nil

@@ -49,6 +49,8 @@ func JudgeLoss(ctx context.Context, mixes int, seed uint64) (Loss, error) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
+
+		// Clusters of one size, filled once with a backend to spare and once without.
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		each := 1 + rng.IntN(2)
 		gpus := each * (2 + rng.IntN(15))
@@ -105,13 +107,15 @@ func (s *Survival) surviveLoss(rng *rand.Rand, gpus, each, spare int) error {
 	return nil
 }
 
-// fillCluster admits sessions until several in a row were refused.
+// fillCluster admits sessions until three were refused.
 func fillCluster(rng *rand.Rand, c app.Capacity) (open []app.Promise, err error) {
 	for refused := 0; refused < 3; {
 		p, err := drawPromise(rng)
 		if err != nil {
 			return nil, err
 		}
+
+		// A smaller session may still fit after a refusal.
 		p, a, err := app.Admit(c, open, p, sim.Trial)
 		if err != nil {
 			return nil, err

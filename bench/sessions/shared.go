@@ -126,6 +126,7 @@ func (g *sharedGPU) endModules(now time.Duration, passed float64) {
 	}
 	g.running = still
 
+	// Follow the ended modules last: the next ones may begin at once.
 	for _, r := range ended {
 		f := &g.frames[r.frame]
 		f.done[r.module] = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -54,6 +55,7 @@ func ReadWorkload(path string) (Workload, error) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		return w, fmt.Errorf("%s: %w", path, err)
 	}
+
 	switch {
 	case file.Workers < 1 || file.Workers > workersMax:
 		return w, fmt.Errorf("%s: workers: %d: want 1 to %d", path, file.Workers, workersMax)
@@ -66,12 +68,7 @@ func ReadWorkload(path string) (Workload, error) {
 	w.Workers, w.Span = file.Workers, time.Duration(file.SpanS*1e9)
 	for i, s := range file.Sessions {
 		// Look applications up by name: their profiles are this package's.
-		app := -1
-		for k := range w.Apps {
-			if w.Apps[k].Name == s.App {
-				app = k
-			}
-		}
+		app := slices.IndexFunc(w.Apps, func(a Application) bool { return a.Name == s.App })
 		switch {
 		case app < 0:
 			return w, fmt.Errorf("%s: session %d: app: %q: want one of Rim's seven, such as traffic", path, i, s.App)

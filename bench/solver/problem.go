@@ -90,6 +90,7 @@ type Solution struct {
 	Elapsed   time.Duration
 }
 
+// checkShape returns an error for a problem whose parts do not fit together.
 func (p *Problem) checkShape() error {
 	n, m := len(p.Cost), len(p.RowLower)
 	switch {
@@ -115,6 +116,8 @@ func (p *Problem) checkShape() error {
 			return fmt.Errorf("solver: column %d costs %v in [%v, %v], want a finite cost and an interval", j, p.Cost[j], p.Lower[j], p.Upper[j])
 		}
 	}
+
+	// These comparisons also refuse NaN.
 	for i := range m {
 		if !(p.RowLower[i] <= p.RowUpper[i]) {
 			return fmt.Errorf("solver: row %d lies in [%v, %v], want an interval", i, p.RowLower[i], p.RowUpper[i])

@@ -54,7 +54,7 @@ func drawChanging(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 				ours.BadPctMax, ours.BadPct, paper.BadPctMax, paper.BadPct, best.BadPctMax, best.BadPct), Verdict: figure.NoNumber},
 		{What: "consolidates GPUs while underloaded", Published: "no numbers",
 			Ours:    fmt.Sprintf("%.3f of the clairvoyant GPU-seconds, the paper's rule %.3f (short of GPUs in %d windows of %d, ours in %d)", ours.Ratio, paper.Ratio, paper.Short, paper.Windows, ours.Short),
-			Verdict: figure.NoNumber, Why: fmt.Sprintf("%d GPUs, %d models, rates of our own making", o.GPUs, len(w.Models))},
+			Verdict: figure.NoNumber, Why: fmt.Sprintf("%d GPUs and %d models, at rates that we chose", o.GPUs, len(w.Models))},
 	}
 	return d, nil
 }

@@ -173,6 +173,7 @@ func deferralClaims(rows []goodput.Row) []figure.Claim {
 	return out
 }
 
+// cellClaims are the paper's claims about all cells of figure 4 (d).
 func cellClaims(rows []goodput.Row) []figure.Claim {
 	share := func(ratios []float64, least float64) float64 {
 		n := 0
@@ -189,6 +190,7 @@ func cellClaims(rows []goodput.Row) []figure.Claim {
 		return fmt.Sprintf("%.1f %% of %d; the printed policy %.1f %%", 100*share(ours, least), len(ours), 100*share(printed, least))
 	}
 
+	// The ratios are sorted.
 	most := 0.0
 	if len(ours) > 0 {
 		most = ours[len(ours)-1]

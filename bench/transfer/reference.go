@@ -63,9 +63,9 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 		return nil, errNoReference
 	}
 
+	// Over TCP the reference has servers of its own; shared memory needs one process.
 	r := &cReference{}
 	var args []string
-
 	switch provider {
 	case "tcp":
 		r.name = "c-epoll"

@@ -50,6 +50,7 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 			if s.Name != "" {
 				name += " " + s.Name
 			}
+
 			promise := "kept"
 			if s.Hurt {
 				promise = "broken"
@@ -57,6 +58,7 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 			if s.Slowed > 0 {
 				promise += fmt.Sprintf(", at %.4g/s", s.Slowed)
 			}
+
 			// Percentages count the frames so far; max avoids a division by zero for a session without frames.
 			fmt.Fprintf(w, "%s\t%s\t%.4g/s\t%v\t%d\t%.2f %%\t%d\t%d\t%d\t%.1f %%\t%s\n", a.Name, name, s.Rate, s.Latency, s.Frames,
 				100*float64(s.InTime)/float64(max(s.Frames, 1)), s.Late, s.Failed, s.Skipped, 100*s.Recent, promise)
