@@ -63,7 +63,8 @@ func (n *Node) acceptPeers(ln net.Listener) {
 	}
 }
 
-// acceptHandshake runs the acceptor's handshake: a connection must send something within silentMax, and finish within Stall.
+// acceptHandshake runs the acceptor's handshake: a connection must send something within silentMax, and finish within
+// Stall.
 func (n *Node) acceptHandshake(s net.Conn, g *greeting) error {
 	// Any local user can connect to a Unix socket, but whole segments are only for this process's user.
 	local := s.LocalAddr().Network() == "unix"

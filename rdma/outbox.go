@@ -149,8 +149,8 @@ func (o *outbox) sendOffer(b *Buffer) error {
 	return c.out.frames.Err()
 }
 
-// refuseBehindAnnounced refuses a message of size bytes if too much was sent behind an announced message that the peer has not
-// taken: the peer must keep all of that until then.
+// refuseBehindAnnounced refuses a message of size bytes if too much was sent behind an announced message that the peer
+// has not taken: the peer must keep all of that until then.
 func (o *outbox) refuseBehindAnnounced(size int) error {
 	if len(o.staged) == 0 {
 		return nil

@@ -40,8 +40,8 @@ func Providers() []Availability {
 	return all
 }
 
-// allowsProvider reports whether a node may use a provider. With TLS, verbs must be named explicitly, because they bypass the
-// encryption.
+// allowsProvider reports whether a node may use a provider. With TLS, verbs must be named explicitly, because they
+// bypass the encryption.
 func (n *Node) allowsProvider(name string) bool {
 	if len(n.cfg.Providers) > 0 {
 		return slices.Contains(n.cfg.Providers, name)
@@ -57,8 +57,8 @@ func (n *Node) providersInOrder() []string {
 	return providerOrder
 }
 
-// connectByProviders tries the allowed providers in order. It skips providers that are not available; a peer that answers with a
-// refusal ends the search.
+// connectByProviders tries the allowed providers in order. It skips providers that are not available; a peer that
+// answers with a refusal ends the search.
 func (n *Node) connectByProviders(text string) (*Peer, error) {
 	to, err := parseAddress(text)
 	if err != nil {

@@ -58,8 +58,8 @@ func waysOf(s *sched.Service) (n int) {
 // hidden reports whether frontends see an entry only as a floor of another entry.
 func (m *entry) hidden() bool { return m.class != nil && m.class.of.classes[0] != m.info.ID }
 
-// describeService describes a model to its partition. An unserved model is in sub-cluster 0, which never has GPUs, with its
-// latest profile.
+// describeService describes a model to its partition. An unserved model is in sub-cluster 0, which never has GPUs, with
+// its latest profile.
 func (g *registry) describeService(m *entry) (s sched.Service, err error) {
 	s = sched.Service{SLO: sched.Duration(m.slo), QueueMax: g.queueMax(m)}
 

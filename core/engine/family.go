@@ -70,8 +70,8 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 	return changed
 }
 
-// answeringVariants returns the models that may answer for a family, the most accurate first, or the reason why it cannot be
-// served.
+// answeringVariants returns the models that may answer for a family, the most accurate first, or the reason why it
+// cannot be served.
 func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error) {
 	if slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Name == name }) {
 		return nil, fmt.Errorf("family %q: a model has that name; give one of them another", name)

@@ -54,8 +54,8 @@ func (p *partition) requeueRequest(e *Engine, t *turn, f *flight, k int) {
 	}
 }
 
-// requeueUnanswered handles a request that its GPU did not and will not answer: others get it if core/sched gives it another
-// try.
+// requeueUnanswered handles a request that its GPU did not and will not answer: others get it if core/sched gives it
+// another try.
 func (p *partition) requeueUnanswered(e *Engine, t *turn, f *flight, k int) {
 	r := &f.requests[k]
 

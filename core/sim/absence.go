@@ -26,7 +26,7 @@ func (b *back) leaveForLong() {
 
 	// The backend lives and continues its work, such as a model load.
 	for i, s := range b.sessions {
-		b.barred[i] = c.now.Add(away)
+		b.barredUntil[i] = c.now.Add(away)
 		if s != nil && s.up {
 			s.breakLink(c.within(0, 200e6), c.within(0, 300e6))
 		}

@@ -21,7 +21,7 @@ type back struct {
 	beyond    float64 // factor of its batch times over its profile, for the whole run
 	life      int     // incremented when it dies
 	dead      bool
-	hung      Time           // until then no batch ends
+	hungUntil Time           // until then no batch ends
 	sessions  []*backSession // the latest session, by scheduler
 	freeAt    []Time         // per GPU: when its queue is empty
 	broken    []bool         // per GPU: every batch fails
@@ -146,7 +146,7 @@ func (b *back) connect(sch *scheduler) {
 	c.addMark("backend", int64(b.index), int64(i), 0)
 
 	// Pass a hello of its own: the engine may keep it, and the backend opens further sessions.
-	h, err := sch.e.OpenBackend(b.newHello(), s)
+	h, err := sch.engine.OpenBackend(b.newHello(), s)
 	if err != nil {
 		c.check.fail("OpenBackend: %v", err)
 		return
@@ -161,12 +161,12 @@ func (b *back) connect(sch *scheduler) {
 // hang delays every batch that has not ended.
 func (b *back) hang(d Duration) {
 	c := b.c
-	if b.dead || b.hung > c.now {
+	if b.dead || b.hungUntil > c.now {
 		return
 	}
 
 	// Batches that run and batches that wait behind them all end later.
-	b.hung = c.now.Add(d)
+	b.hungUntil = c.now.Add(d)
 	for _, o := range b.running {
 		o.end = o.end.Add(d)
 	}
@@ -213,7 +213,7 @@ func (b *back) revive() {
 	if !b.dead {
 		return
 	}
-	b.dead, b.hung, b.slow = false, 0, 1
+	b.dead, b.hungUntil, b.slow = false, 0, 1
 	for g := range b.freeAt {
 		b.freeAt[g] = b.c.now
 	}

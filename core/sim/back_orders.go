@@ -109,7 +109,7 @@ func (b *back) drawTimes(o *order) {
 
 	// A batch begins when its inputs are there and the GPU is free. A backend that is not eager also waits for the
 	// planned start.
-	o.begin = max(c.now.Add(o.fetch), b.freeAt[o.x.GPU], b.hung)
+	o.begin = max(c.now.Add(o.fetch), b.freeAt[o.x.GPU], b.hungUntil)
 	if !c.o.Eager && !c.calm {
 		o.begin = max(o.begin, c.now.Add(Duration(float64(o.x.Start)*b.clockRate)))
 	}
@@ -139,7 +139,7 @@ func (b *back) failSome(o *order) {
 		f := o.s.fronts[o.x.Items[i].Frontend]
 
 		switch {
-		case f != nil && f.f.dark > c.now:
+		case f != nil && f.f.darkUntil > c.now:
 			x.Reason, x.Untold = model.InputUnavailable, !b.old
 		case c.chance(c.o.FailItem):
 			x.Reason = [...]model.Reason{model.InputUnavailable, model.ExecutionFailed}[c.rng.IntN(2)]
@@ -193,7 +193,7 @@ func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
 	c := b.c
 	switch {
 	case s == nil || comesBack(x):
-	case s.f.dark > c.now && !c.calm:
+	case s.f.darkUntil > c.now && !c.calm:
 		c.happens(LostOutput, int64(s.f.index), int64(id))
 	case !c.calm && c.chance(c.o.LoseOutput):
 		c.happens(LostOutput, int64(s.f.index), int64(id))

@@ -91,7 +91,7 @@ func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
 	}
 
 	free := &b.freeAt[x.GPU]
-	o := &spareStep{s: s, x: x, life: b.life, begin: max(c.now, *free, b.hung)}
+	o := &spareStep{s: s, x: x, life: b.life, begin: max(c.now, *free, b.hungUntil)}
 	o.end, o.untold = o.begin.Add(took), !c.calm && c.chance(c.o.StepsUntold)
 	if o.untold {
 		c.happens(StepUntold, int64(b.index), int64(x.Number))

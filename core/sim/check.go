@@ -71,7 +71,7 @@ func (k *checker) checkEnd() {
 	}
 
 	for _, s := range k.c.schedulers {
-		if st := s.e.Stats(); st.Frontends != 0 || len(st.GPUs) != 0 || st.Queued != 0 {
+		if st := s.engine.Stats(); st.Frontends != 0 || len(st.GPUs) != 0 || st.Queued != 0 {
 			k.fail("C7: %d frontends, %d gpus and %d requests when all have gone", st.Frontends, len(st.GPUs), st.Queued)
 		}
 	}
@@ -96,7 +96,7 @@ func (k *checker) checkCounters(sch *scheduler) {
 		}
 	}
 
-	st := sch.e.Stats()
+	st := sch.engine.Stats()
 	served := uint64(0)
 	for i := range st.Models {
 		served += st.Models[i].Served

@@ -130,7 +130,7 @@ func (k *checker) noteReturn(s *backSession, x *wire.Item) {
 // endBatch checks the end of a batch, which no longer runs its requests.
 func (k *checker) endBatch(o *order) {
 	// Do not count the time during which the scheduler was paused.
-	away := max(0, o.s.sch.resumed.Sub(o.sent))
+	away := max(0, o.s.sch.resumedAt.Sub(o.sent))
 	if last := o.plannedStart.Add(o.plannedExec + watchdogAfter(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
 		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
 	}

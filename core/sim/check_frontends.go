@@ -52,7 +52,7 @@ func (k *checker) beforeSubmit(s *session, m []wire.Submit) {
 		case x.Queued > 0:
 			x.again = true
 			continue
-		case x.Deadline != 0 && s.sch.e.Queued(m[i].Model)+len(m) > searchMost: // it ended, and the engine does not search a long queue for it
+		case x.Deadline != 0 && s.sch.engine.Queued(m[i].Model)+len(m) > searchMost: // it ended, and the engine does not search a long queue for it
 			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
@@ -102,7 +102,7 @@ func (k *checker) afterSubmit(s *session, m []wire.Submit) {
 func (k *checker) checkBounds(s *session) {
 	o, all := &k.c.o, 0
 	bound := func(id uint32, name string) {
-		queued := s.sch.e.Queued(id)
+		queued := s.sch.engine.Queued(id)
 		if o.QueueMax > 0 && queued > o.QueueMax {
 			k.fail("C10: %d requests of %s are queued, at most %d", queued, name, o.QueueMax)
 		}
@@ -129,7 +129,7 @@ func (k *checker) checkBounds(s *session) {
 // checkOverdue reports a request that is still queued after its deadline plus a grace. A scheduler that was paused checks
 // its queues when it resumes.
 func (k *checker) checkOverdue(s *session, id uint64, grace Duration) {
-	if at := k.c.now.Add(-grace); s.sch.resumed < at {
+	if at := k.c.now.Add(-grace); s.sch.resumedAt < at {
 		k.Overdue(&s.key(id).Life, uint64(s.h.Number()), id, int64(at))
 	}
 }
@@ -140,7 +140,7 @@ func (k *checker) afterCancel(s *session, m *wire.Cancel) {
 	if s.key(m.ID).Queued == 0 || s.isOverwritten(m.ID) {
 		return
 	}
-	if s.sch.e.Queued(m.Model) <= searchMost {
+	if s.sch.engine.Queued(m.Model) <= searchMost {
 		k.fail("C1: request %d of frontend %d is queued after its Cancel", m.ID, s.h.Number())
 	}
 }
@@ -188,7 +188,7 @@ func (k *checker) afterFrontendClose(s *session, long bool) {
 
 // hasLongQueue reports whether some queue of the session's scheduler is too long to be searched at once.
 func (k *checker) hasLongQueue(s *session) bool {
-	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.e.Queued(id-1) > searchMost })
+	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.engine.Queued(id-1) > searchMost })
 }
 
 // checkCallEnd runs at every end of a call.

@@ -19,7 +19,7 @@ type Cluster struct {
 	floors map[string]float64
 	now    Time
 	moment int // events and turns at the present time
-	q      events
+	queue  events
 	models []clusterModel
 	skew   float64
 	fronts []*front
@@ -77,7 +77,7 @@ func Run(o Options) (*Report, error) {
 
 	c.runPhases()
 	for _, s := range c.schedulers {
-		_ = s.e.Close() // it cannot fail with Options.Manual
+		_ = s.engine.Close() // it cannot fail with Options.Manual
 	}
 	c.report.Hash, c.report.Events = c.trace.hash, c.trace.n
 
@@ -159,9 +159,9 @@ func (c *Cluster) runPhases() {
 	}
 }
 
-func (c *Cluster) at(t Time, do func()) { c.q.push(t, do) }
+func (c *Cluster) at(t Time, do func()) { c.queue.push(t, do) }
 
-func (c *Cluster) after(d Duration, do func()) { c.q.push(c.now.Add(d), do) }
+func (c *Cluster) after(d Duration, do func()) { c.queue.push(c.now.Add(d), do) }
 
 // chance returns true with probability p. It draws nothing if p is 0.
 func (c *Cluster) chance(p float64) bool { return p > 0 && c.rng.Float64() < p }

@@ -9,7 +9,7 @@ const momentMost = 1_000_000
 func (c *Cluster) runUntil(until Time) {
 	for c.check.err == nil {
 		s := c.nextPoll()
-		at := min(c.q.next(), s.pollAt())
+		at := min(c.queue.next(), s.pollAt())
 		if at > until {
 			c.now = until
 			return
@@ -23,8 +23,8 @@ func (c *Cluster) runUntil(until Time) {
 		}
 
 		// If an engine and an event are due at the same time, a coin decides the order, so that seeds try both.
-		if c.q.next() <= c.now && (s.pollAt() > c.now || c.rng.IntN(2) == 0) {
-			c.q.pop()()
+		if c.queue.next() <= c.now && (s.pollAt() > c.now || c.rng.IntN(2) == 0) {
+			c.queue.pop()()
 			continue
 		}
 		s.pollEngine()
@@ -40,7 +40,7 @@ func (c *Cluster) nextPoll() *scheduler {
 		}
 
 		// Calls may have changed the engine's next wake-up. Draw its delay once per change.
-		if wake := s.e.NextWake(); wake != s.wake {
+		if wake := s.engine.NextWake(); wake != s.wake {
 			s.setNextTurn(wake)
 		}
 		if s.pollAt() < first.pollAt() {
@@ -55,7 +55,7 @@ func (s *scheduler) pollAt() Time {
 	if s.dead {
 		return sched.Never
 	}
-	return max(s.polled, s.paused)
+	return max(s.turnAt, s.pausedUntil)
 }
 
 // setNextTurn plans the next turn at the wake-up plus a random delay. A turn that was due earlier does not become later.
@@ -65,31 +65,31 @@ func (s *scheduler) setNextTurn(wake Time) {
 	if wake != sched.Never && c.o.PollLate > 0 && !c.calm {
 		at = at.Add(Duration(c.rng.Int64N(int64(c.o.PollLate))))
 	}
-	if wake <= s.polled && s.polled != sched.Never {
-		at = min(at, s.polled)
+	if wake <= s.turnAt && s.turnAt != sched.Never {
+		at = min(at, s.turnAt)
 	}
-	s.wake, s.polled = wake, at
+	s.wake, s.turnAt = wake, at
 }
 
 // pollEngine gives the engine turns until it asks for a later one, as its loops do.
 func (s *scheduler) pollEngine() {
 	c := s.c
-	for spins := 0; spins == 0 || s.e.NextWake() <= c.now; spins++ {
+	for spins := 0; spins == 0 || s.engine.NextWake() <= c.now; spins++ {
 		// Loops are independent of each other, so every order must work.
 		if c.o.ShufflePolls {
-			loops := s.e.Loops()
+			loops := s.engine.Loops()
 			for _, i := range c.rng.Perm(len(loops)) {
 				loops[i].Poll(c.now)
 			}
 		}
-		s.e.Poll(c.now)
+		s.engine.Poll(c.now)
 
 		// An engine that always asks for another turn at once would stop virtual time.
 		if spins == 100 {
-			c.check.fail("C12: the engine was polled %d times at %d and still asks for %d", spins, c.now, s.e.NextWake())
+			c.check.fail("C12: the engine was polled %d times at %d and still asks for %d", spins, c.now, s.engine.NextWake())
 			return
 		}
 	}
-	s.wake, s.polled = sched.Never, sched.Never
+	s.wake, s.turnAt = sched.Never, sched.Never
 	s.polls++
 }

@@ -17,8 +17,8 @@ func (s *scheduler) stepCandidate(life int) {
 	}
 
 	// A paused process does nothing; its tick comes when it resumes.
-	if s.paused > c.now {
-		c.at(s.paused, func() { s.stepCandidate(life) })
+	if s.pausedUntil > c.now {
+		c.at(s.pausedUntil, func() { s.stepCandidate(life) })
 		return
 	}
 	s.candidate.Step(context.Background(), true)
@@ -30,8 +30,8 @@ func (s *scheduler) hearReports() {
 	if s.candidate == nil || s.dead {
 		return
 	}
-	if s.paused > s.c.now {
-		s.c.at(s.paused, s.hearReports)
+	if s.pausedUntil > s.c.now {
+		s.c.at(s.pausedUntil, s.hearReports)
 		return
 	}
 	s.candidate.Step(context.Background(), false)
@@ -47,7 +47,7 @@ func (s *scheduler) Lead(epoch uint64) {
 	// Tell the peers first: they refuse orders of a scheduler that they do not obey yet.
 	s.leads, s.epoch = true, epoch
 	s.tellLeader()
-	_ = s.e.SetLeading(true) // it cannot fail with Options.Manual
+	_ = s.engine.SetLeading(true) // it cannot fail with Options.Manual
 }
 
 // StandBy implements lead.Scheduler. As in control.Server, the sessions of the former leader end, frontends' first.
@@ -55,7 +55,7 @@ func (s *scheduler) StandBy(epoch uint64) {
 	led := s.leads
 	s.leads, s.epoch = false, max(epoch, s.epoch)
 	s.tellLeader()
-	_ = s.e.SetLeading(false)
+	_ = s.engine.SetLeading(false)
 	if !led {
 		return
 	}
@@ -115,7 +115,7 @@ var errCut = errors.New("the store cannot be reached")
 
 // Get implements lead.Store.
 func (s *store) Get(context.Context) (lead.Record, lead.Revision, error) {
-	if s.storeCut > s.c.now {
+	if s.storeCutUntil > s.c.now {
 		return lead.Record{}, "", errCut
 	}
 	return s.c.record, revisionOf(s.c.revision), nil
@@ -124,7 +124,7 @@ func (s *store) Get(context.Context) (lead.Record, lead.Revision, error) {
 // Swap implements lead.Store.
 func (s *store) Swap(_ context.Context, old lead.Revision, to lead.Record) (lead.Revision, error) {
 	switch {
-	case s.storeCut > s.c.now:
+	case s.storeCutUntil > s.c.now:
 		return "", errCut
 
 	case old != revisionOf(s.c.revision):

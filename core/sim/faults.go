@@ -32,7 +32,7 @@ func (c *Cluster) scheduleFaults(span Duration) {
 	some(c.o.DarkFronts, func() {
 		f := c.someFront()
 		c.happens(DarkFrontend, int64(f.index), 0)
-		f.dark = c.now.Add(c.within(0, span))
+		f.darkUntil = c.now.Add(c.within(0, span))
 	})
 	some(c.o.Darks, func() { c.blockSomeLink(c.within(0, 800e6)) })
 	some(c.o.SlowLinks, func() { c.slowLink(span) })
@@ -44,7 +44,7 @@ func (c *Cluster) scheduleFaults(span Duration) {
 	some(c.o.StoreCuts, func() {
 		s := c.someScheduler()
 		c.happens(StoreCut, int64(s.index), 0)
-		s.storeCut = c.now.Add(c.within(0, 8e9))
+		s.storeCutUntil = c.now.Add(c.within(0, 8e9))
 	})
 	some(c.o.Isolations, func() { c.isolate(c.someScheduler()) })
 }
@@ -72,7 +72,7 @@ func (c *Cluster) hangSome() {
 		d, f = 30e9, LongHang
 	}
 
-	if !b.dead && b.hung <= c.now {
+	if !b.dead && b.hungUntil <= c.now {
 		c.happens(f, int64(b.index), int64(d))
 		b.hang(d)
 	}
@@ -166,7 +166,7 @@ func (c *Cluster) measureRoundTrips(end Time) {
 
 		for _, b := range c.backs {
 			for _, s := range b.sessions {
-				if s != nil && s.up && s.sch.paused <= c.now && max(s.dark[toEngine], s.dark[fromEngine]) <= c.now {
+				if s != nil && s.up && s.sch.pausedUntil <= c.now && max(s.darkUntil[toEngine], s.darkUntil[fromEngine]) <= c.now {
 					s.h.RoundTrip(int64(c.drawDelay(&s.link) + c.drawDelay(&s.link)))
 				}
 			}

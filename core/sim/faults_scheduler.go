@@ -3,13 +3,13 @@ package sim
 // pause stops a scheduler's process for a while. Peers that hear nothing from it for too long give it up.
 func (s *scheduler) pause(d Duration) {
 	c := s.c
-	if s.dead || s.paused > c.now {
+	if s.dead || s.pausedUntil > c.now {
 		return
 	}
 
 	c.happens(LeaderPauses, int64(s.index), int64(d))
-	s.paused = c.now.Add(d)
-	s.resumed = s.paused
+	s.pausedUntil = c.now.Add(d)
+	s.resumedAt = s.pausedUntil
 	// After a long pause, its peers give up their links and connect to others.
 	if d > silenceMost {
 		c.after(silenceMost, func() { s.breakLinks(func() bool { return true }, 0) })
@@ -22,17 +22,17 @@ func (s *scheduler) breakLinks(which func() bool, wait Duration) {
 	c := s.c
 
 	// A paused engine notices nothing until it resumes.
-	notice := max(0, s.paused.Sub(c.now))
+	notice := max(0, s.pausedUntil.Sub(c.now))
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && x.up && which() {
-			f.barred[s.index] = c.now.Add(wait)
+			f.barredUntil[s.index] = c.now.Add(wait)
 			x.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
 		}
 	}
 
 	for _, b := range c.backs {
 		if x := b.sessions[s.index]; x != nil && x.up && which() {
-			b.barred[s.index] = c.now.Add(wait)
+			b.barredUntil[s.index] = c.now.Add(wait)
 			x.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
 		}
 	}

@@ -261,8 +261,8 @@ func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 	f.done(int(fr.session), fr.begun, at, inTime)
 }
 
-// advanceFrames is the World's Turn. It makes the sessions' next frames and cancels the other requests of failed frames, which
-// is impossible within the scheduler's own turn.
+// advanceFrames is the World's Turn. It makes the sessions' next frames and cancels the other requests of failed
+// frames, which is impossible within the scheduler's own turn.
 func (f *Frames) advanceFrames(now Time) {
 	// A session whose latest frame has begun gets its next one.
 	for f.latest.next() <= now {

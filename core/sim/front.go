@@ -18,7 +18,7 @@ type front struct {
 	sessions  []*session // the latest session, by scheduler
 	calls     []call     // by id−1
 	gone      bool
-	dark      Time // until then no backend reaches it
+	darkUntil Time // until then no backend reaches it
 }
 
 // call is one request as its caller sees it.
@@ -33,9 +33,9 @@ type call struct {
 	submitted bool // it was sent to some scheduler
 	slow      bool // one of its batches runs on a GPU that is slower than its kind
 
-	spared    Time // when it began to wait for another leader or for its model; 0: it does not wait
-	wasSpared bool
-	resubmits int
+	sparedSince Time // when it began to wait for another leader or for its model; 0: it does not wait
+	wasSpared   bool
+	resubmits   int
 }
 
 func (c *Cluster) newFront() *front {
@@ -72,7 +72,7 @@ func (f *front) connect(sch *scheduler) {
 	n := len(c.models)
 	s := &session{f: f, idWindow: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n),
 		link: link{sch: sch, life: sch.life, up: true}}
-	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.windowSize()}, s)
+	h, err := sch.engine.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.windowSize()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
 		return

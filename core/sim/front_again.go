@@ -16,7 +16,7 @@ const (
 func (f *front) submitAgain() { f.submitOnce(func(*call) bool { return true }) }
 
 // submitSpared submits only the spared calls, since their model may be ready again.
-func (f *front) submitSpared() { f.submitOnce(func(x *call) bool { return x.spared != 0 }) }
+func (f *front) submitSpared() { f.submitOnce(func(x *call) bool { return x.sparedSince != 0 }) }
 
 // submitOnce submits the selected waiting calls that the scheduler serves. A spared call also needs a ready backend.
 func (f *front) submitOnce(which func(*call) bool) {
@@ -31,11 +31,11 @@ func (f *front) submitOnce(which func(*call) bool) {
 		if _, served := s.namedService(x.model, x.asks); !served || !x.live || x.deadline <= f.c.now || !which(x) {
 			continue
 		}
-		if x.spared != 0 && !s.isReady(x.model, x.asks) {
+		if x.sparedSince != 0 && !s.isReady(x.model, x.asks) {
 			continue
 		}
 
-		x.spared = 0
+		x.sparedSince = 0
 		x.resubmits++
 		again = append(again, f.newSubmit(s, uint64(i+1)))
 	}
@@ -64,11 +64,11 @@ func (f *front) keepsWaiting(x *call, why model.Reason) bool {
 func (f *front) spareCall(id uint64) {
 	c, x := f.c, &f.calls[id-1]
 	began := c.now
-	x.spared, x.wasSpared = began, true
+	x.sparedSince, x.wasSpared = began, true
 	c.happens(Spared, int64(f.index), int64(id))
 
 	c.after(sparedMost, func() {
-		if f.calls[id-1].spared == began {
+		if f.calls[id-1].sparedSince == began {
 			f.endCall(id, model.NoBackend, false)
 		}
 	})
@@ -76,7 +76,7 @@ func (f *front) spareCall(id uint64) {
 
 // whyExpired returns the reason with which a call ends when no answer comes.
 func (x *call) whyExpired() model.Reason {
-	if x.spared != 0 {
+	if x.sparedSince != 0 {
 		return model.NoBackend
 	}
 	return model.DeadlineCannotBeMet

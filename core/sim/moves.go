@@ -109,7 +109,7 @@ func (m *moves) stepPlans() {
 	if s == nil || s.connectedGPUs() < c.o.Backends*c.o.GPUs {
 		return
 	}
-	now, err := s.e.PlanStatus()
+	now, err := s.engine.PlanStatus()
 	if err != nil {
 		c.check.fail("PlanStatus: %v", err)
 		return
@@ -118,7 +118,7 @@ func (m *moves) stepPlans() {
 	switch {
 	case m.undo && now.Number == m.number && (now.State == engine.PlanApplying || now.State == engine.PlanApplied):
 		m.c.report.Moves.Undone++
-		if _, err := s.e.RollBackPlan(); err != nil && !errors.Is(err, engine.ErrPlan) {
+		if _, err := s.engine.RollBackPlan(); err != nil && !errors.Is(err, engine.ErrPlan) {
 			c.check.fail("RollBackPlan: %v", err)
 		}
 		return
@@ -150,7 +150,7 @@ func (m *moves) stepPlans() {
 // applyChosen applies the chosen plan. It retries a refused plan under another number: backends may know of a plan
 // that its scheduler shared with no one else.
 func (m *moves) applyChosen(s *scheduler) {
-	_, err := s.e.ApplyPlan(m.c.planDocument(m.number, m.shift))
+	_, err := s.engine.ApplyPlan(m.c.planDocument(m.number, m.shift))
 
 	switch {
 	case errors.Is(err, engine.ErrPlan):
@@ -241,7 +241,7 @@ func (m *moves) killLeader() {
 // leader returns the scheduler that leads and is alive, or nil.
 func (c *Cluster) leader() *scheduler {
 	for _, s := range c.schedulers {
-		if s.leads && !s.dead && s.paused <= c.now {
+		if s.leads && !s.dead && s.pausedUntil <= c.now {
 			return s
 		}
 	}

@@ -79,8 +79,8 @@ func (c *Cluster) endMoves() {
 	if !c.o.loadsModels() || s == nil {
 		return
 	}
-	c.report.Moves.Epochs = s.e.Stats().Epochs
-	now, err := s.e.PlanStatus()
+	c.report.Moves.Epochs = s.engine.Stats().Epochs
+	now, err := s.engine.PlanStatus()
 	if err != nil {
 		c.check.fail("PlanStatus: %v", err)
 		return

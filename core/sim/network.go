@@ -6,7 +6,7 @@ type link struct {
 	life      int // of its scheduler
 	up        bool
 	last      [2]Time // by direction: when the latest message arrives
-	dark      [2]Time // by direction: nothing arrives until then, and messages sent meanwhile arrive afterwards
+	darkUntil [2]Time // by direction: nothing arrives until then, and messages sent meanwhile arrive afterwards
 	slow      Duration
 	slowUntil Time
 }
@@ -16,10 +16,10 @@ func (l *link) isOrphaned() bool { return l.sch.dead || l.sch.life != l.life }
 
 // closesLater makes a session end when its paused scheduler resumes: a paused process does not notice a lost link.
 func (l *link) closesLater(c *Cluster, end func()) bool {
-	if l.isOrphaned() || l.sch.paused <= c.now {
+	if l.isOrphaned() || l.sch.pausedUntil <= c.now {
 		return false
 	}
-	c.at(l.sch.paused, end)
+	c.at(l.sch.pausedUntil, end)
 	return true
 }
 
@@ -45,7 +45,7 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 	}
 
 	// Messages of one link arrive in order.
-	arrives := max(l.last[dir], l.dark[dir], c.now.Add(c.drawDelay(l)))
+	arrives := max(l.last[dir], l.darkUntil[dir], c.now.Add(c.drawDelay(l)))
 	l.last[dir] = arrives
 	c.deliverAt(l, dir, arrives, deliver)
 
@@ -60,7 +60,7 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 // repeats it, so a peer must not depend on a single message that may be lost.
 func (c *Cluster) sendReliably(l *link, dir int, deliver func()) {
 	if l.up {
-		l.last[dir] = max(l.last[dir], l.dark[dir], c.now.Add(c.drawDelay(l)))
+		l.last[dir] = max(l.last[dir], l.darkUntil[dir], c.now.Add(c.drawDelay(l)))
 		c.deliverAt(l, dir, l.last[dir], deliver)
 	}
 }
@@ -70,8 +70,8 @@ func (c *Cluster) deliverAt(l *link, dir int, at Time, deliver func()) {
 	c.at(at, func() {
 		switch {
 		case !l.up:
-		case dir == toEngine && l.sch.paused > c.now:
-			c.deliverAt(l, dir, l.sch.paused, deliver)
+		case dir == toEngine && l.sch.pausedUntil > c.now:
+			c.deliverAt(l, dir, l.sch.pausedUntil, deliver)
 		default:
 			deliver()
 		}
@@ -99,9 +99,9 @@ func (c *Cluster) drawDelay(l *link) Duration {
 // link up and cut is called.
 func (c *Cluster) blockLink(l *link, d Duration, both bool, cut func()) {
 	dir := c.rng.IntN(2)
-	for k := range l.dark {
+	for k := range l.darkUntil {
 		if both || k == dir {
-			l.dark[k] = max(l.dark[k], c.now.Add(d))
+			l.darkUntil[k] = max(l.darkUntil[k], c.now.Add(d))
 		}
 	}
 

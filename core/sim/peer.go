@@ -7,13 +7,13 @@ import (
 
 // peer is the common part of frontends and backends: a link to each scheduler, one of which it obeys.
 type peer struct {
-	c         *Cluster
-	old       bool               // speaks wire.VersionMin
-	standings []control.Standing // by scheduler
-	obeyed    int                // index of a scheduler; -1: none
-	highest   uint64             // highest epoch that any scheduler has reported
-	followed  wire.Follow
-	barred    []Time // by scheduler: no session with it can be opened until then
+	c           *Cluster
+	old         bool               // speaks wire.VersionMin
+	standings   []control.Standing // by scheduler
+	obeyed      int                // index of a scheduler; -1: none
+	highest     uint64             // highest epoch that any scheduler has reported
+	followed    wire.Follow
+	barredUntil []Time // by scheduler: no session with it can be opened until then
 
 	switched func()                     // called when the peer obeys another scheduler, or none
 	follows  func(i int, f wire.Follow) // sends f to scheduler i
@@ -21,7 +21,7 @@ type peer struct {
 
 func newPeer(c *Cluster) peer {
 	n := len(c.schedulers)
-	return peer{c: c, old: !c.calm && c.chance(c.o.Skew), standings: make([]control.Standing, n), obeyed: -1, barred: make([]Time, n)}
+	return peer{c: c, old: !c.calm && c.chance(c.o.Skew), standings: make([]control.Standing, n), obeyed: -1, barredUntil: make([]Time, n)}
 }
 
 // noteSession notes a session with scheduler i. A scheduler of the previous version knows nothing of leaders.
@@ -71,7 +71,7 @@ func (p *peer) chooseLeader() {
 // mayOpen reports whether a session with a scheduler can be opened now.
 func (p *peer) mayOpen(s *scheduler) bool {
 	switch {
-	case s.dead || s.paused > p.c.now || p.barred[s.index] > p.c.now:
+	case s.dead || s.pausedUntil > p.c.now || p.barredUntil[s.index] > p.c.now:
 		return false
 	case p.old && len(p.standings) > 1 && !s.leads:
 		return false // a standby refuses peers that would take it for the leader

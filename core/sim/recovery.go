@@ -22,26 +22,26 @@ func (c *Cluster) endFaults() {
 	c.calm = true
 	c.addMark("faults are over", 0, 0, 0)
 	for _, s := range c.schedulers {
-		s.paused, s.resumed, s.storeCut = min(s.paused, c.now), min(s.resumed, c.now), 0
+		s.pausedUntil, s.resumedAt, s.storeCutUntil = min(s.pausedUntil, c.now), min(s.resumedAt, c.now), 0
 		s.revive()
 	}
 
 	// A hang may last longer than the recovery.
 	for _, b := range c.backs {
-		if b.hung > c.now {
+		if b.hungUntil > c.now {
 			b.die(0)
 		}
 
 		b.revive()
 		b.slow = 1
 		clear(b.broken)
-		clear(b.barred)
+		clear(b.barredUntil)
 		b.connectAll()
 	}
 
 	for _, f := range c.fronts {
-		f.dark = 0
-		clear(f.barred)
+		f.darkUntil = 0
+		clear(f.barredUntil)
 		f.connectAll()
 	}
 }

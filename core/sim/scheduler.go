@@ -14,20 +14,20 @@ import (
 type scheduler struct {
 	c            *Cluster
 	index        int
-	e            *engine.Engine
-	wake, polled Time // wake-up that the engine asked for, and time of the turn that it gets
+	engine       *engine.Engine
+	wake, turnAt Time // wake-up that the engine asked for, and time of the turn that it gets
 	dead         bool
-	paused       Time // until then it does nothing
-	resumed      Time // when it last resumed after a pause
+	pausedUntil  Time // until then it does nothing
+	resumedAt    Time // when it last resumed after a pause
 	life         int
 	polls        int // completed polls: the engine had nothing more to do at once
 
-	leads     bool
-	epoch     uint64
-	candidate *lead.Candidate // nil: a single scheduler
-	changed   chan struct{}
-	storeCut  Time // until then it cannot reach the store
-	book      book // for the checker
+	leads         bool
+	epoch         uint64
+	candidate     *lead.Candidate // nil: a single scheduler
+	changed       chan struct{}
+	storeCutUntil Time // until then it cannot reach the store
+	book          book // for the checker
 }
 
 // learnShare is the share of GPU time that learners may buy, as in the default configuration.
@@ -43,15 +43,15 @@ func (s *scheduler) startLife() error {
 	}
 
 	// Nothing of the former life remains, not even the checker's account.
-	s.e, s.wake, s.polled = e, sched.Never, sched.Never
-	s.dead, s.paused, s.resumed, s.leads, s.epoch = false, 0, 0, false, 0
+	s.engine, s.wake, s.turnAt = e, sched.Never, sched.Never
+	s.dead, s.pausedUntil, s.resumedAt, s.leads, s.epoch = false, 0, 0, false, 0
 	s.book = book{sessions: map[uint32]*session{}}
 	s.life++
 
 	// A single scheduler leads from the start, without an election.
 	s.candidate, s.leads = nil, len(c.schedulers) == 1
 	if len(c.schedulers) > 1 {
-		_ = s.e.SetLeading(false)
+		_ = s.engine.SetLeading(false)
 		s.changed = make(chan struct{}, 1)
 		s.candidate = &lead.Candidate{Store: (*store)(s), Scheduler: s, Name: "s" + string(rune('0'+s.index)), Logger: slog.New(slog.DiscardHandler)}
 		s.stepCandidate(s.life)
@@ -76,15 +76,15 @@ func (s *scheduler) connectedGPUs() (n int) {
 // shareLearned sends the leader's learned state to the standbys every second.
 func (c *Cluster) shareLearned() {
 	for _, s := range c.schedulers {
-		if s.dead || !s.leads || s.paused > c.now {
+		if s.dead || !s.leads || s.pausedUntil > c.now {
 			continue
 		}
 
-		learned, gpus := s.e.Learned(), s.connectedGPUs()
+		learned, gpus := s.engine.Learned(), s.connectedGPUs()
 		for _, to := range c.schedulers {
-			if to != s && !to.dead && to.paused <= c.now && !to.leads {
+			if to != s && !to.dead && to.pausedUntil <= c.now && !to.leads {
 				c.happens(Snapshot, int64(to.index), int64(len(learned)))
-				to.e.Learn(learned)
+				to.engine.Learn(learned)
 				to.candidate.HearGPUs(gpus)
 			}
 		}
@@ -95,10 +95,10 @@ func (c *Cluster) shareLearned() {
 // sharePlans sends the leader's plan to the standbys soon after it has changed.
 func (c *Cluster) sharePlans() {
 	s := c.leader()
-	if s != nil && s.e.PlanRecord() != nil {
+	if s != nil && s.engine.PlanRecord() != nil {
 		for _, to := range c.schedulers {
-			if to != s && !to.dead && to.paused <= c.now && !to.leads {
-				_ = to.e.HearPlan(s.e.PlanRecord())
+			if to != s && !to.dead && to.pausedUntil <= c.now && !to.leads {
+				_ = to.engine.HearPlan(s.engine.PlanRecord())
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func (s *scheduler) die(back Duration) {
 	}
 
 	// A new process starts in its place.
-	_ = s.e.Close() // it cannot fail with Options.Manual
+	_ = s.engine.Close() // it cannot fail with Options.Manual
 	c.after(back, s.revive)
 }
 

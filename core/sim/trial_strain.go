@@ -94,11 +94,11 @@ func (t *trial) slowdown() float64 {
 	return (second.seconds - first.seconds) / (float64(t.countedTime()) / 2e9)
 }
 
-// estimateStrain estimates the risk that a session breaks its promise within a minute: at 1, one in eight does. It adds the
-// share of lost frames over all sessions (more reliable in a short trial than one session's), the share of requests made
-// again (near misses), the share of their slack that frames use and its growth per second, and the share of time that
-// GPUs are busy: a backlog grows only while they are. The weights are those of a logistic regression over random mixes
-// (decision 0360).
+// estimateStrain estimates the risk that a session breaks its promise within a minute: at 1, one in eight does. It adds
+// the share of lost frames over all sessions (more reliable in a short trial than one session's), the share of requests
+// made again (near misses), the share of their slack that frames use and its growth per second, and the share of time
+// that GPUs are busy: a backlog grows only while they are. The weights are those of a logistic regression over random
+// mixes (decision 0360).
 func (t *trial) estimateStrain() float64 {
 	lost := float64(t.bad) / float64(max(t.all, 1))
 	again := float64(t.frames.again) / float64(max(len(t.frames.owner), 1))

@@ -11,13 +11,13 @@ import (
 )
 
 // The present state of the tree (docs/decisions/0100). A change may improve a count and then moves its bound, but not
-// worsen it. The aim is 4 lines of comment and 6 blank lines per hundred lines of code in bodies, 100 walls and 40
-// such names.
+// worsen it. The first aims, 4 lines of comment and 6 blank lines per hundred lines of code in bodies, 100 walls and 40
+// such names, are met.
 const (
-	proseCommentsMin = 4.6
-	proseBlanksMin   = 9.0
+	proseCommentsMin = 4.8
+	proseBlanksMin   = 9.1
 	proseWallsMax    = 0
-	proseNamesMax    = 15 // unexported names of functions in three packages or more: close, add, take
+	proseNamesMax    = 13 // unexported names of functions in three packages or more: close, add, take
 	wallLines        = 18 // a body of this many lines without a comment or a blank line is a wall
 )
 
