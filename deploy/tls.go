@@ -15,15 +15,9 @@ func (c Config) PeerTLS() (*tls.Config, error) {
 		return nil, nil
 	}
 
-	ca := filepath.Join(c.TLS, "ca.crt")
-	pem, err := readBounded(ca)
+	roots, err := c.authority()
 	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
-	}
-
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls: %s: no PEM certificate in it", ca)
+		return nil, err
 	}
 
 	pair, err := tls.LoadX509KeyPair(filepath.Join(c.TLS, "tls.crt"), filepath.Join(c.TLS, "tls.key"))
@@ -40,6 +34,33 @@ func (c Config) PeerTLS() (*tls.Config, error) {
 		ClientCAs:    roots,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 	}, nil
+}
+
+// authority reads the certificate that signs those of all parts.
+func (c Config) authority() (*x509.CertPool, error) {
+	ca := filepath.Join(c.TLS, "ca.crt")
+	pem, err := readBounded(ca)
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls: %s: no PEM certificate in it", ca)
+	}
+	return roots, nil
+}
+
+// CallerTLS is PeerTLS for callers of the gateway's listeners, who need no certificate.
+func (c Config) CallerTLS() (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.Cluster.TLSName}
+	if c.TLS == "" {
+		return t, nil // a proxy with a public certificate, say
+	}
+
+	var err error
+	t.RootCAs, err = c.authority()
+	return t, err
 }
 
 // PublicTLS is PeerTLS for the gateway's listeners: callers present a token instead of a certificate.

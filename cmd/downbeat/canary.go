@@ -54,7 +54,7 @@ func newCanaryFlags(word string) *canaryFlags {
 
 // call sends the request to every gateway and prints each gateway's canaries afterwards.
 func (f *canaryFlags) call(ctx context.Context, method, path string, body []byte) error {
-	token, err := f.readSecret()
+	a, err := f.access()
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (f *canaryFlags) call(ctx context.Context, method, path string, body []byte
 	// Go on after a gateway fails: the gateways share the requests, and the others must still get the change.
 	var errs []error
 	for at := range strings.SplitSeq(f.url, ",") {
-		text, err := callServer(ctx, 10*time.Second, method, at, path, token, body)
+		text, err := callServer(ctx, 10*time.Second, method, at, path, a, body)
 		if err == nil {
 			err = f.printCanaries(os.Stdout, at, text)
 		}

@@ -37,7 +37,7 @@ func TestExplainTellsAll(t *testing.T) {
 		_, _ = w.Write(text)
 	}))
 	defer s.Close()
-	got, err := fetchStatus(t.Context(), s.URL+"/", "/v2/downbeat/explain", "secret")
+	got, err := fetchStatus(t.Context(), s.URL+"/", "/v2/downbeat/explain", access{token: "secret"})
 	if err != nil || asked != "/v2/downbeat/explain Bearer secret" {
 		t.Fatalf("asked %q: %v", asked, err)
 	}
@@ -70,9 +70,9 @@ func TestExplainRefusals(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	for want, args := range map[string][]string{
-		"404 Not Found":              {"-url", s.URL},
-		"want table or json":         {"-o", "xml"},
-		"unsupported protocol":       {"-url", "gopher://127.0.0.1"},
+		"404 Not Found":      {"-url", s.URL},
+		"want table or json": {"-o", "xml"},
+		"-url gopher://127.0.0.1: want http://HOST:PORT": {"-url", "gopher://127.0.0.1"},
 		"no such file":               {"-token-file", "/nowhere/secret"},
 		"explain takes flags only":   {"vehicle"},
 		"flag provided but not defi": {"-nonsense"},
@@ -81,7 +81,7 @@ func TestExplainRefusals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%v: %v, want %q", args, err, want)
 		}
-		if usage := args[0] != "-url" && args[0] != "-token-file"; usage != (exitCode(t.Context(), err) == 2) {
+		if usage := want != "404 Not Found" && args[0] != "-token-file"; usage != (exitCode(t.Context(), err) == 2) {
 			t.Errorf("%v: exit status %d, a usage error: %v", args, exitCode(t.Context(), err), usage)
 		}
 	}

@@ -41,12 +41,12 @@ func newPlanFlags(word string) *planFlags {
 	return &planFlags{addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics"), fs}
 }
 
-// parse parses the flags and reads the token.
-func (f *planFlags) parse(args []string) (token string, err error) {
+// parse parses the flags and reads the files that they name.
+func (f *planFlags) parse(args []string) (access, error) {
 	if err := parse(f.fs, args); err != nil {
-		return "", err
+		return access{}, err
 	}
-	return f.readSecret()
+	return f.access()
 }
 
 // proposalFlags registers the flags of a proposal.
@@ -62,11 +62,11 @@ func proposalQuery(parts int, moves float64) string {
 
 func runPlanShow(ctx context.Context, args []string) error {
 	f := newPlanFlags("show")
-	token, err := f.parse(args)
+	a, err := f.parse(args)
 	if err != nil {
 		return err
 	}
-	text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", token)
+	text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", a)
 	if err != nil {
 		return fmt.Errorf("plan show: %w", err)
 	}
@@ -76,11 +76,11 @@ func runPlanShow(ctx context.Context, args []string) error {
 func runPlanProposal(ctx context.Context, args []string) error {
 	f := newPlanFlags("dry-run")
 	parts, moves := f.proposalFlags()
-	token, err := f.parse(args)
+	a, err := f.parse(args)
 	if err != nil {
 		return err
 	}
-	text, err := fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), token)
+	text, err := fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), a)
 	if err != nil {
 		return fmt.Errorf("plan dry-run: %w", err)
 	}
@@ -102,7 +102,7 @@ func runPlanApply(ctx context.Context, args []string) error {
 	parts, moves := f.proposalFlags()
 	file := f.fs.String("f", "", "`file` written by dry-run -o json, or - for standard input; empty: apply a new proposal")
 	wait := f.fs.Bool("wait", false, "wait until the plan has ended")
-	token, err := f.parse(args)
+	a, err := f.parse(args)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func runPlanApply(ctx context.Context, args []string) error {
 	var plan []byte
 	switch *file {
 	case "":
-		plan, err = fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), token)
+		plan, err = fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), a)
 	case "-":
 		plan, err = io.ReadAll(os.Stdin)
 	default:
@@ -120,9 +120,9 @@ func runPlanApply(ctx context.Context, args []string) error {
 		return fmt.Errorf("plan apply: %w", err)
 	}
 
-	text, err := postPlan(ctx, f.url, "/v2/downbeat/plan", token, plan)
+	text, err := postPlan(ctx, f.url, "/v2/downbeat/plan", a, plan)
 	if err == nil && *wait {
-		text, err = f.awaitPlan(ctx, token)
+		text, err = f.awaitPlan(ctx, a)
 	}
 	if err != nil {
 		return fmt.Errorf("plan apply: %w", err)
@@ -133,13 +133,13 @@ func runPlanApply(ctx context.Context, args []string) error {
 func runPlanRollback(ctx context.Context, args []string) error {
 	f := newPlanFlags("rollback")
 	wait := f.fs.Bool("wait", false, "wait until the rollback has ended")
-	token, err := f.parse(args)
+	a, err := f.parse(args)
 	if err != nil {
 		return err
 	}
-	text, err := postPlan(ctx, f.url, "/v2/downbeat/plan/rollback", token, nil)
+	text, err := postPlan(ctx, f.url, "/v2/downbeat/plan/rollback", a, nil)
 	if err == nil && *wait {
-		text, err = f.awaitPlan(ctx, token)
+		text, err = f.awaitPlan(ctx, a)
 	}
 	if err != nil {
 		return fmt.Errorf("plan rollback: %w", err)
@@ -148,9 +148,9 @@ func runPlanRollback(ctx context.Context, args []string) error {
 }
 
 // awaitPlan polls the scheduler until no plan is under way.
-func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error) {
+func (f *planFlags) awaitPlan(ctx context.Context, a access) ([]byte, error) {
 	for {
-		text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", token)
+		text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", a)
 		if err != nil {
 			return nil, err
 		}
@@ -171,8 +171,8 @@ func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error)
 }
 
 // postPlan sends a plan or a rollback order.
-func postPlan(ctx context.Context, url, path, token string, body []byte) ([]byte, error) {
-	return callServer(ctx, 30*time.Second, http.MethodPost, url, path, token, body)
+func postPlan(ctx context.Context, url, path string, a access, body []byte) ([]byte, error) {
+	return callServer(ctx, 30*time.Second, http.MethodPost, url, path, a, body)
 }
 
 // printStatus prints the latest plan and the models on each GPU.

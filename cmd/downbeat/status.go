@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -21,6 +22,13 @@ import (
 type statusFlags struct {
 	name                   string // the command's name, for errors
 	url, tokenFile, format string
+	tls, tlsName           string
+}
+
+// access is what a call to a server takes besides its address.
+type access struct {
+	token  string
+	client *http.Client // nil: the default one
 }
 
 // addStatusFlags registers the flags of a command that prints a server's status. whom describes the server in the
@@ -29,28 +37,50 @@ func addStatusFlags(fs *flag.FlagSet, whom string) *statusFlags {
 	f := &statusFlags{name: strings.TrimPrefix(fs.Name(), "downbeat ")}
 	fs.StringVar(&f.url, "url", "http://127.0.0.1:8000", "`address` of "+whom)
 	fs.StringVar(&f.tokenFile, "token-file", "", "`file` with the secret that all parts share")
+	fs.StringVar(&f.tls, "tls", "", "`directory` with the ca.crt that signed an https server's certificate; empty: the host's authorities")
+	fs.StringVar(&f.tlsName, "tls-name", "", "`name` in an https server's certificate; empty: the host of -url")
 	fs.StringVar(&f.format, "o", "table", "table or json")
 	return f
 }
 
-// readSecret checks the format flag and returns the secret in the token file. Call it before contacting the server,
-// so that an error names the file.
-func (f *statusFlags) readSecret() (string, error) {
+// access checks the flags and reads the files that they name. Call it before contacting the server, so that an error
+// names the flag or the file.
+func (f *statusFlags) access() (access, error) {
 	if err := checkFormat(f.format); err != nil {
-		return "", err
+		return access{}, err
 	}
-	return deploy.Config{TokenFile: f.tokenFile}.Token()
+	for at := range strings.SplitSeq(f.url, ",") {
+		if u, err := url.Parse(at); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return access{}, deploy.UsageError(fmt.Sprintf("%s: -url %s: want http://HOST:PORT or https://HOST:PORT", f.name, at))
+		}
+	}
+
+	c := deploy.Config{TokenFile: f.tokenFile, TLS: f.tls}
+	c.Cluster.TLSName = f.tlsName
+	token, err := c.Token()
+	if err != nil {
+		return access{}, err
+	}
+	t, err := c.CallerTLS()
+	if err != nil {
+		return access{}, err
+	}
+
+	// Proxies and timeouts are as in the default transport.
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = t
+	return access{token, &http.Client{Transport: transport}}, nil
 }
 
 // ask fetches the status at path and decodes it into x. With -o json it prints the answer unchanged, to keep fields
 // that this binary does not know, and returns printed.
 func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool, err error) {
-	token, err := f.readSecret()
+	a, err := f.access()
 	if err != nil {
 		return false, err
 	}
 
-	text, err := fetchStatus(ctx, f.url, path, token)
+	text, err := fetchStatus(ctx, f.url, path, a)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", f.name, err)
 	}
@@ -70,12 +100,12 @@ func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool
 const statusMost = 256 << 20
 
 // fetchStatus gets the status at path from a gateway or a scheduler.
-func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
-	return callServer(ctx, 10*time.Second, http.MethodGet, url, path, token, nil)
+func fetchStatus(ctx context.Context, url, path string, a access) ([]byte, error) {
+	return callServer(ctx, 10*time.Second, http.MethodGet, url, path, a, nil)
 }
 
 // callServer calls a gateway or a scheduler, with most as its timeout.
-func callServer(ctx context.Context, most time.Duration, method, url, path, token string, body []byte) ([]byte, error) {
+func callServer(ctx context.Context, most time.Duration, method, url, path string, a access, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(url, "/")+path, bytes.NewReader(body))
@@ -83,10 +113,14 @@ func callServer(ctx context.Context, most time.Duration, method, url, path, toke
 		return nil, err
 	}
 
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+	if a.token != "" {
+		r.Header.Set("Authorization", "Bearer "+a.token)
 	}
-	return answerText(http.DefaultClient.Do(r))
+	client := a.client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	return answerText(client.Do(r))
 }
 
 // answerText returns the body of an answer, or an error that contains it.
