@@ -53,6 +53,7 @@ func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 		local = true
 	}
 
+	// The loop uses its own descriptor, without Go's poller.
 	fd, err := takeSocket(s)
 	s.Close()
 	if err != nil {

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -44,10 +45,9 @@ type Config struct {
 
 // complete fills in defaults and refuses invalid values.
 func (c *Config) complete() error {
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:0"
-	}
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
 
+	// Peers on other hosts must prove that they may read this node's memory.
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
 		return fmt.Errorf("%w: Listen %q: want host:port", ErrInvalid, c.Listen)
@@ -65,21 +65,11 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%w: PoolBytes %d, PeersMax %d, Stall %v, Spin %v: negative", ErrInvalid, c.PoolBytes, c.PeersMax, c.Stall, c.Spin)
 	}
 
-	if c.PoolBytes == 0 {
-		c.PoolBytes = 1 << 30
-	}
-	if c.PeersMax == 0 {
-		c.PeersMax = 4096
-	}
-	if c.Stall == 0 {
-		c.Stall = 2 * time.Second
-	}
-	if c.owedMax == 0 {
-		c.owedMax = owedMax
-	}
-	if c.Spin == 0 {
-		c.Spin = 200 * time.Microsecond
-	}
+	c.PoolBytes = cmp.Or(c.PoolBytes, 1<<30)
+	c.PeersMax = cmp.Or(c.PeersMax, 4096)
+	c.Stall = cmp.Or(c.Stall, 2*time.Second)
+	c.owedMax = cmp.Or(c.owedMax, owedMax)
+	c.Spin = cmp.Or(c.Spin, 200*time.Microsecond)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -51,6 +51,7 @@ func (n *Node) acceptPeers(ln net.Listener) {
 			continue
 		}
 
+		// Handshakes run side by side: one that is silent delays no other.
 		g := n.greetings.beginGreeting(s, n.cfg.Logger)
 		n.wait.Add(1)
 		go func() {

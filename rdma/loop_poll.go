@@ -117,6 +117,7 @@ func (l *loop) waitEvents() int {
 		}
 	}
 
+	// Nothing is busy: poll the completion queue for a while, or sleep until an event.
 	l.hot = false
 	if l.node.verbs != nil && l.pollVerbs() {
 		return 0

@@ -72,6 +72,7 @@ func (p *Peer) post(r stream.Request) {
 	p.link.postReads(r)
 }
 
+// checkChain refuses a chain that no provider can serve.
 func checkChain(chain []Read) error {
 	if len(chain) == 0 {
 		return fmt.Errorf("%w: empty chain", ErrInvalid)

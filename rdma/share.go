@@ -17,6 +17,7 @@ func errHoards(bytes, bound int) error {
 // cutHoarders cuts off the peers with most bytes waiting until the others are within the limit. Only the node's first
 // loop calls it.
 func (n *Node) cutHoarders() {
+	// Copy the list: a link must not be asked under the node's lock.
 	n.mu.Lock()
 	peers := n.watched[:0]
 	for p := range n.peers {

@@ -82,6 +82,8 @@ func (u *upgrade) offerPair() error {
 	if err := n.verbs.offer(c); err != nil {
 		return err
 	}
+
+	// Without an answer the device must forget its end of the pair.
 	select {
 	case err := <-u.answer:
 		return err
@@ -113,6 +115,7 @@ func (u *upgrade) offerAgain() {
 		case <-c.peer.gone:
 			return
 		}
+
 		if err := u.offerPair(); err != nil {
 			n.cfg.Logger.Warn("verbs not restored", "peer", c.peer.addr, "err", err)
 			u.offerAgain()

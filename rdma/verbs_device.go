@@ -121,6 +121,7 @@ func (d *verbsDevice) Register(s *memory.Segment) error {
 	}
 	r.lkey, r.rkey = uint32(lkey), uint32(rkey)
 
+	// Readers find regions without a lock, so each change makes a new sorted list.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	grown := append(slices.Clone(*d.regions.Load()), r)

@@ -136,6 +136,8 @@ func chooseGID(device, netdev string, ip net.IP) (port, gid int, err error) {
 			if dev := readSys(device, "ports", p.Name(), "gid_attrs", "ndevs", g.Name()); dev != netdev {
 				continue
 			}
+
+			// The GID of the address itself is best; without one, the first of the interface serves.
 			if a := net.ParseIP(readSys(device, "ports", p.Name(), "gids", g.Name())); a.Equal(ip) {
 				return n, i, nil
 			}

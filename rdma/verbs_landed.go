@@ -19,6 +19,7 @@ func (p *verbsPair) verifyEntries(v *verbsChain, end int) {
 			continue
 		}
 
+		// An entry must have had the read's key, and enough bytes, whenever it was read.
 		r := v.chain[i].Src
 		n, ok := entries(r), true
 		if v.again {

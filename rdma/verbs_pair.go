@@ -109,6 +109,7 @@ func (p *verbsPair) frame(op stream.SetupOp) stream.Setup {
 	return s
 }
 
+// connect connects the queue pair with the peer's end, after which it may be used.
 func (p *verbsPair) connect(e stream.PairEnd) error {
 	theirs := C.db_end{qpn: C.uint32_t(e.QPN), psn: C.uint32_t(e.PSN), lid: C.uint32_t(e.LID), mtu: C.uint32_t(e.MTU),
 		reads_in: C.uint32_t(e.ReadsIn), reads_out: C.uint32_t(e.ReadsOut)}
@@ -169,6 +170,7 @@ func (p *verbsPair) handleCompletion(now time.Duration, id, status uint32) {
 		return
 	}
 
+	// A bit of the id says what was requested.
 	switch {
 	case id&windowEvent != 0:
 		p.answerBound(int(id &^ windowEvent))

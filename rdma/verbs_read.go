@@ -83,6 +83,8 @@ func (p *verbsPair) reaches(chain []Read) (ok bool, ask uint64) {
 
 	for i := range chain {
 		at := chain[i].Src.Segment()
+
+		// Ask for a segment once; until the peer grants it, chains go over the stream.
 		if !p.knows(at) {
 			if !p.asked[at] {
 				p.asked[at] = true

@@ -160,6 +160,7 @@ func (p *Pool) Give(key uint64, verbs bool) *Segment {
 		return nil
 	}
 
+	// The pool keeps a given segment: a peer may read from it at any time.
 	seg := pin.buffer.seg
 	seg.given.Store(true)
 	if verbs {

@@ -60,6 +60,7 @@ func (r *Reader) Feed(b []byte) error {
 
 // feedSome processes the first bytes of b and returns their number.
 func (r *Reader) feedSome(b []byte) (int, error) {
+	// A message, a read's bytes or skipped bytes may have begun in an earlier piece; else a frame begins here.
 	switch {
 	case r.message.left > 0:
 		n := copy(r.message.nextMemory(len(b)), b)

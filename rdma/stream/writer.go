@@ -142,6 +142,7 @@ func (w *Writer) Flush() {
 		return
 	}
 
+	// Other links of the loop wait meanwhile, so one call writes only so much.
 	for bound := writeBound; w.queue.waiting() > 0 && w.err == nil; {
 		if bound <= 0 {
 			w.armNotice(true)
