@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"downbeat.dev/core/model"
 )
@@ -95,4 +96,40 @@ func leaves(t *testing.T) bool {
 		t.Errorf("asked after Serve has returned: %v, want that nobody listens", err)
 	}
 	return true
+}
+
+// TestMuteCallersDoNotDelayTheEnd: a caller that connects for gRPC and says nothing, or not enough, does not take the time
+// that the process has to end. gRPC waits headerTimeout for it.
+func TestMuteCallersDoNotDelayTheEnd(t *testing.T) {
+	c, _ := client(t, compute)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	g := New(c, Options{})
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(ctx, nil, ln) }()
+
+	for _, said := range []string{"", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
+		mute, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mute.Close()
+		if _, err := mute.Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(leaveQuiet) // until they are accepted
+
+	begin := time.Now()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > headerTimeout/2 {
+		t.Errorf("the gateway took %v to end, want %v at most", took, leaveMax+drain)
+	}
 }

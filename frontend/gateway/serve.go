@@ -60,10 +60,11 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 		go func() { ended <- g.rest.Serve(rest) }()
 	}
 
+	var greeting *handshakes
 	if rpc != nil {
 		running++
-		rpc = g.connections.Bound(rpc)
-		go func() { ended <- g.grpc.Serve(rpc) }()
+		greeting = newHandshakes(g.connections.Bound(rpc))
+		go func() { ended <- g.grpc.Serve(greeting) }()
 	}
 
 	// If either server fails, both end.
@@ -77,7 +78,11 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 		}
 	}
 
+	if greeting != nil {
+		greeting.endSoon()
+	}
 	g.stopServing()
+
 	for ; running > 0; running-- {
 		err = errors.Join(err, ignoreClosed(<-ended))
 	}
