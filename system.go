@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,10 +94,23 @@ func newSystem(c Config) (*System, error) {
 		return s, err
 	}
 
+	if err := s.checkData(); err != nil {
+		return s, err
+	}
+
 	if s.token, err = c.Token(); err != nil {
 		return s, err
 	}
 	return s, s.openLog()
+}
+
+// checkData refuses a data port that two parts of this process would need.
+func (s *System) checkData() error {
+	_, port, err := net.SplitHostPort(s.config.Data)
+	if number, _ := strconv.Atoi(port); err != nil || number == 0 || s.config.Roles&Backend == 0 || s.config.Roles&Client == 0 {
+		return nil
+	}
+	return fmt.Errorf("config: data: %q is not allowed: a backend and a client in one process listen on a port each: want port 0", s.config.Data)
 }
 
 func (s *System) openLog() error {

@@ -139,6 +139,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		"provider":                func(c *Config) { c.Provider = "pigeon" },
 		"in use":                  func(c *Config) { c.Roles, c.HTTP = Scheduler|Gateway, taken.Config().HTTP },
 		"set token_file":          func(c *Config) { c.Metrics = "0.0.0.0:0" },
+		"want port 0":             func(c *Config) { c.Roles, c.Data = Scheduler|Backend|Gateway, "127.0.0.1:7071" },
 	} {
 		c := emulated(t, Scheduler)
 		change(&c)
