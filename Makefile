@@ -100,7 +100,9 @@ vet-tags: ## what the optional hardware adds must compile everywhere
 
 nocgo: ## the tree must build without a C compiler, and what is virtual elsewhere than on Linux
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/downbeat
+	CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 GOOS=darwin $(GO) build -o /dev/null ./cmd/downbeat
+	CGO_ENABLED=0 GOOS=darwin $(GO) vet ./cmd/downbeat
 
 # Seeds are independent: "make sim SWARM='TestSwarm$$' SEED=2000000 SEEDS=250000", and beside it another one from 2250000 on.
 SWARM ?= Swarm
