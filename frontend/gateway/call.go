@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"downbeat.dev/core/guard"
@@ -115,7 +117,8 @@ func asStreams(desc grpc.ServiceDesc) grpc.ServiceDesc {
 
 // watchArrivals is the interceptor that lists a call's message while it is read. A stream of inferences may be idle
 // for as long as its connection lives; other calls must send their message at once.
-func (g *Gateway) watchArrivals(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (g *Gateway) watchArrivals(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer g.containPanic(info.FullMethod, &err)
 	c := callOf(stream.Context())
 	if c == nil {
 		return next(srv, stream)
@@ -128,6 +131,15 @@ func (g *Gateway) watchArrivals(srv any, stream grpc.ServerStream, info *grpc.St
 		c.began = time.Time{}
 	}
 	return next(srv, &arrivingStream{stream, c, of})
+}
+
+// containPanic, when deferred, ends the one call that panicked, as net/http does for REST. Without it gRPC's server would end
+// the process, and with it everybody's calls.
+func (g *Gateway) containPanic(method string, err *error) {
+	if why := recover(); why != nil {
+		g.log.Error("a gRPC call panicked", "method", method, "panic", why, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "the gateway failed at this call; its log says where")
+	}
 }
 
 type arrivingStream struct {
