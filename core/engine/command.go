@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
 
@@ -16,12 +18,16 @@ import (
 const (
 	commandVersion = 5    // the protocol version from which backends take commands
 	commandsMax    = 1024 // in progress at a time
+
+	// commandMost is the longest that a command waits for a backend. Loading a large model takes minutes.
+	commandMost = sched.Duration(30 * time.Minute)
 )
 
 // command is one that backends are working on.
 type command struct {
 	frontend uint32 // the session
 	number   uint64 // the frontend's number for it
+	until    sched.Time
 	waiting  []*Backend
 	answers  []wire.ModelAnswer
 }
@@ -65,7 +71,7 @@ func versionOf(op wire.CommandOp) uint16 {
 
 // commandBackends sends a command to every backend.
 func (g *registry) commandBackends(f *Frontend, c wire.ModelCommand) {
-	asked := &command{frontend: f.number, number: c.Number}
+	asked := &command{frontend: f.number, number: c.Number, until: g.e.clock.Now().Add(commandMost)}
 	if len(g.commands) >= commandsMax {
 		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused, Text: fmt.Sprintf("%d commands are under way already", commandsMax)})
 		g.endCommand(asked)
@@ -112,6 +118,20 @@ func (g *registry) noteCommandAnswer(b *Backend, a wire.ModelAnswer) {
 func (g *registry) abandonCommands(b *Backend) {
 	for number := range g.commands {
 		g.noteCommandAnswer(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: "backend " + b.name + " was lost"})
+	}
+}
+
+// endOverdueCommands answers in the name of backends that have kept a command waiting for commandMost. Without it a backend
+// that never answers would fill the room for commands of all frontends.
+func (g *registry) endOverdueCommands(now sched.Time) {
+	for number, asked := range g.commands {
+		if now < asked.until {
+			continue
+		}
+		for _, b := range slices.Clone(asked.waiting) {
+			text := fmt.Sprintf("backend %s did not answer within %v", b.name, time.Duration(commandMost))
+			g.noteCommandAnswer(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: text})
+		}
 	}
 }
 

@@ -54,6 +54,33 @@ func TestACommandEndsOnceAllBackendsHaveAnswered(t *testing.T) {
 	want(wire.CommandLost, "backend two was lost")
 }
 
+// TestACommandDoesNotWaitForEver shows that a backend which lives and never answers ends a command late, and that its own
+// late answer is then ignored.
+func TestACommandDoesNotWaitForEver(t *testing.T) {
+	s := newStage(t, Options{})
+	f := s.frontend()
+	mute, other := s.mustBackend(current(hello("mute", 1, slope, "m"))), s.mustBackend(current(hello("other", 1, slope, "m")))
+	f.Command([]wire.ModelCommand{{Number: 77, Op: wire.LoadModel, Model: "m"}})
+	number := mute.commanded[0].Number
+	other.Answer([]wire.ModelAnswer{{Number: number, Code: wire.CommandDone}})
+
+	s.e.reg.endOverdueCommands(s.clock.now.Add(commandMost - 1))
+	if len(f.answers) != 0 {
+		t.Fatalf("answers %+v before the command's time was up", f.answers)
+	}
+
+	s.e.keepUp(s.clock.now.Add(commandMost))
+	want := wire.ModelAnswer{Number: 77, Code: wire.CommandLost, Text: "backend mute did not answer within 30m0s"}
+	if len(f.answers) != 1 || f.answers[0] != want || len(s.e.reg.commands) != 0 {
+		t.Fatalf("answers %+v, want %+v; %d commands are left", f.answers, want, len(s.e.reg.commands))
+	}
+
+	mute.Answer([]wire.ModelAnswer{{Number: number, Code: wire.CommandDone}})
+	if len(f.answers) != 1 {
+		t.Errorf("answers %+v: the late one came as well", f.answers)
+	}
+}
+
 // current returns a hello of the present protocol version.
 func current(h wire.BackendHello) wire.BackendHello {
 	h.Version = wire.Version

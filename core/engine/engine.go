@@ -209,6 +209,7 @@ func (e *Engine) keepUp(now sched.Time) {
 	e.reg.shareCrowds()
 	e.reg.pricing.renewPrices(now)
 	e.reg.renewAwaited()
+	e.reg.endOverdueCommands(now)
 
 	// A plan that was heard of continues before a new one may begin.
 	e.reg.resumePlan(now)

@@ -32,7 +32,8 @@ var engineNumbers = map[string]string{
 	"learnLateness": "lateness of timers", "sleepMax": "of a thread", "roundsMany": "until a turn reads the clock again", "purgeStep": "requests per lock",
 	"purgeRequests": "requests per lock", "lookedAtOnce": "looks per lock", "fewVariants": "memory of a family", "restShare": "of a core for prices", "holdFor": "a hold ends by itself soon after its renewals do",
 
-	// Lifetimes of names.
+	// Lifetimes of names and commands.
+	"commandMost": "that a backend may take for a command",
 	"keptMax": "that a model without backends is known", "restMin": "that a forgotten model's id stands for none",
 
 	// Bits and units of messages and tables.
