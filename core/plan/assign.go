@@ -72,7 +72,7 @@ const (
 // the deviations of demand and of static memory are small: their maxima's sum is minimised. Largest
 // first to where it fits best, then moves and exchanges until none helps, then kicks. Where services tell
 // their room, the demand of a sub-cluster counts for more the longer its batches are in the way of those
-// that cannot wait.
+// that cannot wait, and random exchanges come last.
 //
 // It fails with an InfeasibleError where a constraint cannot be met, or is not met by the search.
 func Assign(p AssignmentProblem) (Assignment, error) {
@@ -89,9 +89,17 @@ func Assign(p AssignmentProblem) (Assignment, error) {
 	if s.violation() > 0 {
 		return Assignment{}, s.explainViolation()
 	}
-	s.improve()
-	if s.crowds && p.mayStartAnew() {
+
+	switch {
+	case s.crowds && p.mayStartAnew():
+		s.limit /= 8
+		s.improve()
 		s = s.orInBands()
+	case s.crowds:
+		s.limit /= 2 // an exchange takes twice the time to try
+		s.improve()
+	default:
+		s.improve()
 	}
 	return s.assignment(), nil
 }

@@ -127,7 +127,7 @@ func (s *assignmentSearch) placeInBands() {
 	}
 }
 
-// orInBands returns the better of this assignment and one that starts from bands.
+// orInBands returns the better of this assignment and one that starts from bands, on which it spends all effort but an eighth.
 func (s *assignmentSearch) orInBands() *assignmentSearch {
 	b := newAssignmentSearch(s.p)
 	b.placeInBands()
@@ -137,7 +137,13 @@ func (s *assignmentSearch) orInBands() *assignmentSearch {
 	if b.violation() > 0 {
 		return s
 	}
+
+	// Kicks come first: they keep more of the bands than random exchanges.
+	effort := b.limit
+	b.limit = effort * 2 / 5
 	b.improve()
+	b.limit = effort * 7 / 8
+	b.improveByAnnealing()
 
 	// Compare the two by the objective of all exchanges.
 	b.tried += s.tried

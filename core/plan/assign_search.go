@@ -51,7 +51,7 @@ func (s *assignmentSearch) placeHomeless() {
 
 // repair exchanges services until no limit is exceeded, or nothing helps any more.
 func (s *assignmentSearch) repair() {
-	for s.tried < s.effort() {
+	for s.tried < s.limit {
 		worst, over := 0, 0.0
 		for j := range s.loads {
 			if o := s.overload(j, Nowhere, Nowhere); o > over {
@@ -113,15 +113,12 @@ func (s *assignmentSearch) eachExchange(p, q int, try func(i, k int32)) {
 	}
 }
 
-func (s *assignmentSearch) effort() int {
-	tries := 2_000_000 + 2000*len(s.home)
-	if s.p.Effort > 0 {
-		tries = s.p.Effort
+// effort is the number of exchanges that the search of this problem may try.
+func (p *AssignmentProblem) effort() int {
+	if p.Effort > 0 {
+		return p.Effort
 	}
-	if s.crowds {
-		tries /= 2 // there are two starts
-	}
-	return tries
+	return 2_000_000 + 2000*len(p.Services)
 }
 
 // improve descends to where no exchange helps, and then kicks the assignment out of there and
@@ -133,7 +130,7 @@ func (s *assignmentSearch) improve() {
 	best, home := s.objective(), slices.Clone(s.home)
 
 	// From here on everything is undone that does not lead to something better.
-	for s.tried < s.effort() && best > balanced && len(s.loads) > 1 && len(s.home) > 1 {
+	for s.tried < s.limit && best > balanced && len(s.loads) > 1 && len(s.home) > 1 {
 		s.kick()
 		if s.randomBelow(2) == 0 {
 			s.descend()
@@ -163,7 +160,7 @@ func (s *assignmentSearch) restore(home []int32) {
 // the other way, and goes on until no sub-cluster finds one.
 func (s *assignmentSearch) descend() {
 	stuck := make([]bool, len(s.loads))
-	for s.tried < s.effort() {
+	for s.tried < s.limit {
 		p, most := Nowhere, balanced*balanced/64
 		for j := range s.loads {
 			if d := s.deviation(j); !stuck[j] && d > most {
@@ -281,7 +278,7 @@ func (s *assignmentSearch) bestExchangeWith(p, q int) (best exchange, worth floa
 // polish lowers the objective itself, the two largest deviations, where descend lowers the sum of
 // squares: with few services their optima differ.
 func (s *assignmentSearch) polish() {
-	for s.tried < s.effort() {
+	for s.tried < s.limit {
 		worstDemand, worstMemory, most := 0, 0, 0.0
 		for j := range s.loads {
 			if d := s.excess(s.loadAfter(j, Nowhere, Nowhere)); d > most {

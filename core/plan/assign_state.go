@@ -31,14 +31,14 @@ type assignmentSearch struct {
 	demandShare, memoryShare []float64
 	loads                    []load
 	spent, budget            float64 // load time of services away from home, in seconds
-	tried                    int
+	tried, limit             int     // exchanges
 	random                   uint64
 }
 
 func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 	n := len(p.Services)
 	s := &assignmentSearch{p: p, home: make([]int32, n), at: make([]int32, n), demand: make([]float64, n), memory: make([]float64, n),
-		held: make([]float64, n), room: make([]float64, n), loads: make([]load, len(p.SubClusters)), random: 1}
+		held: make([]float64, n), room: make([]float64, n), loads: make([]load, len(p.SubClusters)), limit: p.effort(), random: 1}
 
 	// Weights become shares of the whole, so that demand and memory can be added up and compared.
 	var demand, memory, movable, gpus, bytes float64
