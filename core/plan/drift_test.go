@@ -187,3 +187,14 @@ func TestDriftInPieces(t *testing.T) {
 		t.Errorf("the sides are %v apart, want %v", test.real, want)
 	}
 }
+
+// TestDriftAtTheLevelOfOneLook: at a sixth of 5 %, the level of one look of a learner, features may differ as much in one random division
+// as in the real one.
+func TestDriftAtTheLevelOfOneLook(t *testing.T) {
+	for atLeast, drifted := range map[int]bool{1: true, 2: true, 3: false} {
+		test := DriftTest{level: 0.05 / 6, first: 2, atLeast: atLeast, report: DriftReport{AnswerP: 1}}
+		if got := test.Report(); got.Drifted != drifted {
+			t.Errorf("%d divisions as far apart: %+v", atLeast, got)
+		}
+	}
+}
