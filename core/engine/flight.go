@@ -172,6 +172,7 @@ func (p *partition) watchSome(t *turn, absent sched.Duration, from, n int) (more
 		if absent > 0 {
 			f.until = f.until.Add(min(absent, max(0, t.now.Sub(f.sent))))
 		}
+
 		if f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
 			t.cuts = append(t.cuts, f.gpu.b)
 		}

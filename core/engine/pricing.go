@@ -289,6 +289,7 @@ func (r *ranker) aheadIn(now sched.Time, within sched.Duration) (sum sched.Durat
 		r.mu.UnlockBehind()
 		sum += part
 	}
+
 	return sum
 }
 

@@ -166,7 +166,7 @@ func (h *home) chooseVariant(m *model, price float64) {
 		if len(m.family.homes) == 1 {
 			r.cost = float64(r.exec[r.target]) / float64(r.target) / 1e9
 		} else {
-			r.plan(m.bidRate()/1e9, m.budget)
+			r.planBatch(m.bidRate()/1e9, m.budget)
 		}
 		if r.cost < h.residents[h.cheapest].cost {
 			h.cheapest = i

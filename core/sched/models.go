@@ -85,6 +85,7 @@ func (t *tables) findCheapest() {
 		if int64(t.exec[n])*int64(best) < int64(t.exec[best])*int64(n) {
 			best = n
 		}
+
 		cost := float64(t.exec[best]) / float64(best) / 1e9
 		for !isEfficient(t.exec[small+1], cost, small+1) {
 			small++

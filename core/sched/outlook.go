@@ -79,5 +79,6 @@ func (r *Ranker) Ahead(now Time, within Duration, from, n int) (sum Duration, mo
 			sum += min(max(0, g.freeAt.Sub(now)), within)
 		}
 	}
+
 	return sum, end < len(r.gpus)
 }

@@ -82,6 +82,7 @@ func largestFit(guess, most int, fits func(n int) bool) int {
 		}
 		low = guess + 1
 	}
+
 	for low < high {
 		if n := (low + high + 1) / 2; fits(n) {
 			low = n

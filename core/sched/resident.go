@@ -10,12 +10,13 @@ type resident struct {
 	sized int        // the largest batch that was possible at the latest plan; 0: none was made
 }
 
-// plan finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that
+// planBatch finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that
 // are too small beside it.
-func (r *resident) plan(perNS float64, budget Duration) {
+func (r *resident) planBatch(perNS float64, budget Duration) {
 	r.sized = largestFit(r.sized, int(r.max), func(b int) bool {
 		return float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget)
 	})
+
 	at := &r.upTo[r.sized]
 	r.cost, r.small = at.cost, min(int(at.small), int(r.max)-1)
 }

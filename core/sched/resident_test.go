@@ -32,7 +32,7 @@ func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
 
 		for range 20 {
 			perNS, budget := rng.ExpFloat64()/1e6, Duration(rng.Int64N(100_000_000))
-			r.plan(perNS, budget)
+			r.planBatch(perNS, budget)
 
 			best := 1
 			for b := 2; b <= most && float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget); b++ {

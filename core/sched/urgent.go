@@ -21,6 +21,7 @@ func (p *Partition) orderSet() bool {
 			s.order = append(s.order, urgent{m.mustStart(), int32(k)})
 		}
 	}
+
 	for i := (len(s.order) - 2) / 2; i >= 0; i-- {
 		s.sink(i)
 	}
@@ -40,6 +41,7 @@ func (p *Partition) reorderFirst(m *model) {
 		s.order[0] = s.order[last]
 		s.order = s.order[:last]
 	}
+
 	s.sink(0)
 }
 
@@ -53,6 +55,7 @@ func (s *places) sink(i int) {
 		if c+1 < len(s.order) && s.order[c+1].before(s.order[c]) {
 			c++
 		}
+
 		if !s.order[c].before(s.order[i]) {
 			return
 		}
