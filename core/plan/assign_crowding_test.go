@@ -205,3 +205,40 @@ func TestLargeServicesCrowdLittle(t *testing.T) {
 		}
 	}
 }
+
+// TestCrowdedServicesKeepLimits: services that tell rooms keep every limit, where there is nothing to even out, little effort to do
+// it, or nearly no memory and rate left for random exchanges.
+func TestCrowdedServicesKeepLimits(t *testing.T) {
+	for name, spoil := range map[string]func(*AssignmentProblem){
+		"one service":       func(p *AssignmentProblem) { p.Services = p.Services[:1] },
+		"one sub-cluster":   func(p *AssignmentProblem) { p.SubClusters = p.SubClusters[:1] },
+		"nobody asks":       func(p *AssignmentProblem) { eachService(p, func(s *Service) { s.Rate, s.Demand = 0, 0 }) },
+		"one asks for all":  func(p *AssignmentProblem) { p.Services[0].Demand = 1e9 },
+		"hardly any effort": func(p *AssignmentProblem) { p.Effort = 1 },
+		"hardly any memory": func(p *AssignmentProblem) { eachSubCluster(p, func(c *SubCluster) { c.Memory = 11 }) },
+		"few large services at each ranker": func(p *AssignmentProblem) {
+			*p = zooProblem(t, 0.002)
+			eachService(p, func(s *Service) { s.Rate = math.Floor(s.Demand / 4) })
+			eachSubCluster(p, func(c *SubCluster) { c.RateMax = 11 })
+		},
+	} {
+		p := mixedProblem(5, 16)
+		spoil(&p)
+		a, err := Assign(p)
+		if !checkAssigned(t, p, a, err) || math.IsNaN(worstLoad(p, a)) {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+	}
+}
+
+func eachService(p *AssignmentProblem, change func(*Service)) {
+	for i := range p.Services {
+		change(&p.Services[i])
+	}
+}
+
+func eachSubCluster(p *AssignmentProblem, change func(*SubCluster)) {
+	for j := range p.SubClusters {
+		change(&p.SubClusters[j])
+	}
+}

@@ -174,6 +174,7 @@ func TestAssignRefuses(t *testing.T) {
 		"service 0: memory is -1":                    func(p *AssignmentProblem) { p.Services[0].Static = -1 },
 		"service 0: home is 1":                       func(p *AssignmentProblem) { p.Services[0].Home = 1 },
 		"service 0: load time":                       func(p *AssignmentProblem) { p.Services[0].Load = -1 },
+		"service 1: batch time and room is -1ns":     func(p *AssignmentProblem) { p.Services[1].Batch = -1 },
 		"move share is NaN":                          func(p *AssignmentProblem) { p.MoveShare = math.NaN() },
 		"memory of service 1 on the largest GPU: 40": func(p *AssignmentProblem) { p.Services[1].Static = 30 },
 		"static memory of all services": func(p *AssignmentProblem) {
