@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -64,7 +65,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		// as theirs.
 		share := p.full * p.shareOf(h.GPUs)
 		capacity := share * float64(h.GPUs)
-		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*h.Ahead, capacityLeast*capacity))
+		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*(1-aheadUsual)*h.Ahead, capacityLeast*capacity))
 	}
 	p.bids, p.bidding, p.rate, p.recent, p.scale = 0, false, 0, 0, 1
 	return nil
@@ -170,7 +171,10 @@ func (p *Pricer) sell(elapsed time.Duration) {
 
 	// The fullest kind decides: prices fall only while all kinds have unused time. Plans know only means. If
 	// deadlines are too tight for the arrivals of requests and the long batches, less time must be sold.
-	p.factor = discount(p.factor, busiest, elapsed)
+	// Idle seconds in which no time has a price tell nothing about prices.
+	if slices.Max(p.prices.Price) > 0 {
+		p.factor = discount(p.factor, busiest, elapsed)
+	}
 	p.sellAgain(badRate*(badLeast-bad)*elapsed.Seconds(), elapsed)
 }
 
@@ -201,6 +205,9 @@ func discount(factor, beyondTarget float64, elapsed time.Duration) float64 {
 const (
 	discountRate = 3 // per second
 	discountMost = 0.25
+	// aheadUsual is the part of the GPU time granted ahead that is no loss of capacity: batches that run into the next
+	// second follow batches that ran into this one.
+	aheadUsual = 0.5
 	// shareLeast is the share of its time that the smallest cluster sells. u* of few GPUs leaves more than families
 	// need, because their accuracy gives way before their requests do.
 	shareLeast = 0.85
