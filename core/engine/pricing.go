@@ -22,6 +22,9 @@ type pricing struct {
 	at    sched.Time        // of the latest renewal
 	marks marks
 	due   sched.Time // no renewal before this, see restShare
+
+	// The latest renewal's own time until all bids were there: it does not count that turns went first.
+	worked sched.Duration
 }
 
 // bidder is a service with a choice, or a class of a family.
@@ -159,9 +162,12 @@ func (x *pricing) renewPrices(now sched.Time) {
 	elapsed := plan.Counted(time.Duration(now.Sub(x.at)))
 	x.at = now
 
+	x.worked = 0
+
 	// Bids come before homes: the demand of the others is the total without the bidders'.
 	x.collectBids(now, elapsed)
 	x.lookAtHomes(now, elapsed)
+	began := x.e.clock.Now()
 	err := x.pricer.Begin(x.homes)
 	if err == nil {
 		for i := range x.bidders {
@@ -193,7 +199,7 @@ func (x *pricing) renewPrices(now sched.Time) {
 			}
 		}
 	}
-	x.due = now.Add(restShare * x.e.clock.Now().Sub(now))
+	x.due = now.Add(restShare * (x.worked + x.e.clock.Now().Sub(began)))
 }
 
 // collectBids gets every service's bid, and counts the outcomes of its requests since the last renewal.
@@ -208,6 +214,7 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 
 		p := x.e.partition(id)
 		p.mu.Lock()
+		began := x.e.clock.Now()
 
 		// A service that bids nothing now must not be added with its last bid.
 		b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
@@ -215,6 +222,7 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 			p.s.Bid(now, id, &b.bid)
 		}
 		sent, bad := p.countEnds(b.id)
+		x.worked += x.e.clock.Now().Sub(began)
 		p.mu.UnlockBehind()
 
 		x.countBid(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
