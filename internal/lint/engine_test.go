@@ -34,7 +34,7 @@ var engineNumbers = map[string]string{
 
 	// Lifetimes of names and commands.
 	"commandMost": "that a backend may take for a command",
-	"keptMax": "that a model without backends is known", "restMin": "that a forgotten model's id stands for none",
+	"keptMax":     "that a model without backends is known", "restMin": "that a forgotten model's id stands for none",
 
 	// Bits and units of messages and tables.
 	"commandVersion": "of the protocol", "stepBits": "of a step's number", "wireID": "bits of a batch's number",
