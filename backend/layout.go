@@ -72,10 +72,11 @@ func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *or
 		return nil, err
 	}
 
-	return d, loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
+	_, err = loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
 		d.Profile, err = o.measureQuick(ctx, measure.On(e), d, s)
 		return err
 	})
+	return d, err
 }
 
 // measureProfile returns the model's stored profile if it holds on this host, else a quick measurement.

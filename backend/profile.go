@@ -120,7 +120,7 @@ func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library
 	}
 
 	var res *measure.Result
-	err = o.loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
+	l, err := o.loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
 		res, err = measure.Run(ctx, measure.On(e), d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
 		return err
 	})
@@ -129,18 +129,36 @@ func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library
 	}
 
 	fmt.Fprintf(o.Out, "\n%s version %s, batches up to %d, measured in %v\n", m.Name, m.Version, d.BatchMax, res.Elapsed.Round(time.Millisecond))
-	if err := res.Print(o.Out); err != nil || o.Dry {
+	if err := errors.Join(res.Print(o.Out), l.print(o.Out)); err != nil || o.Dry {
 		return err
 	}
 
-	if err := m.SetProfile(res.Stored(kind, about, time.Now())); err != nil {
+	p := res.Stored(kind, about, time.Now())
+	p.StaticBytes, p.DynamicBytes, p.LoadNS, p.WarmUpNS = l.footprint.Static, l.footprint.Dynamic, l.load, l.warmUp
+	if err := m.SetProfile(p); err != nil {
 		return fmt.Errorf("store the profile: %w", err)
 	}
 	return nil
 }
 
+// loading is what it took to load a model.
+type loading struct {
+	footprint    device.Footprint
+	load, warmUp time.Duration
+}
+
+func (l *loading) print(w io.Writer) error {
+	dynamic := "unknown"
+	if l.footprint.Dynamic > 0 {
+		dynamic = fmt.Sprint(l.footprint.Dynamic)
+	}
+	_, err := fmt.Fprintf(w, "memory: %d bytes while loaded, %s more while the largest batch runs; loaded in %v, warmed up in %v\n",
+		l.footprint.Static, dynamic, l.load.Round(10*time.Microsecond), l.warmUp.Round(10*time.Microsecond))
+	return err
+}
+
 // loaded runs f with m loaded on the executor that the options select.
-func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) error {
+func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) (loading, error) {
 	if !o.GPU {
 		return loaded(m, library, f)
 	}
@@ -148,44 +166,49 @@ func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(dev
 }
 
 // loaded runs f with m loaded on ONNX Runtime.
-func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) error {
+func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) (loading, error) {
 	return loadedOn(func() (device.Executor, error) { return library.Executor(), nil }, m, f)
 }
 
 // loadedOn runs f with m loaded on a new executor and a slot of its own, in memory like a backend's.
-func loadedOn(open func() (device.Executor, error), m *device.Model, f func(device.Executor, *device.Slot) error) (err error) {
+func loadedOn(open func() (device.Executor, error), m *device.Model, f func(device.Executor, *device.Slot) error) (l loading, err error) {
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
-		return err
+		return l, err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 
 	// The slot lies in registered memory, because copies from other memory take a different time.
 	memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
 	if err != nil {
-		return err
+		return l, err
 	}
 	defer memory.Free()
 
 	e, err := open()
 	if err != nil {
-		return err
+		return l, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }() // before the memory is freed, as it may be pinned
 
 	slot := device.NewSlot(0, device.Pages(memory.Bytes()))
 	if err := e.AddSlot(slot); err != nil {
-		return err
+		return l, err
 	}
-	if _, err := e.Load(m); err != nil {
-		return err
+
+	began := time.Now()
+	if l.footprint, err = e.Load(m); err != nil {
+		return l, err
 	}
+	l.load = time.Since(began)
 
 	// A first run is slow and must not be measured; a model that does not accept zeros is measured with its samples.
 	run := func(b device.Batch) error { return device.Execute(e, b) }
+	began = time.Now()
 	if err := device.WarmUp(m, slot, e.Capabilities().Passes, false, run); err != nil && len(m.Samples) == 0 && !m.Varies {
-		return err
+		return l, err
 	}
+	l.warmUp = time.Since(began)
 
-	return f(e, slot)
+	return l, f(e, slot)
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -406,6 +408,24 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
+// checkUnloadedIsKnown: a backend tells what a measured model takes even while no GPU of it holds the model, so that
+// plans can count it.
+func checkUnloadedIsKnown(t *testing.T, dir string, static uint64) {
+	t.Helper()
+	s := startScheduler(t, "127.0.0.1:0")
+	defer s.stop(t)
+	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Library: library(t)})
+	defer stopBackend(t, b)
+	if err := b.UnloadModel(context.Background(), "twice", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range b.Hello().Models {
+		if m.Info.Name == "twice" && (slices.Contains(m.Loaded, true) || m.Info.Static != static) {
+			t.Errorf("loaded %v, takes %d bytes, want %d", m.Loaded, m.Info.Static, static)
+		}
+	}
+}
+
 // TestMeasureModels prints and stores a profile that a backend then uses.
 func TestMeasureModels(t *testing.T) {
 	dir := writeRepository(t)
@@ -428,8 +448,12 @@ func TestMeasureModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(m.Profiles) != 1 || len(m.Profiles[0].TableNS) != 8 || m.Profiles[0].Repeats != 5 {
-		t.Errorf("stored %+v", m.Profiles)
+		t.Fatalf("stored %+v", m.Profiles)
 	}
+	if p := m.Profiles[0]; p.StaticBytes <= 0 || p.LoadNS <= 0 || p.WarmUpNS <= 0 || !strings.Contains(out.String(), fmt.Sprintf("memory: %d bytes while loaded", p.StaticBytes)) {
+		t.Errorf("stored %d bytes, loaded in %v, warmed up in %v; printed:\n%s", p.StaticBytes, p.LoadNS, p.WarmUpNS, out.String())
+	}
+	checkUnloadedIsKnown(t, dir, uint64(m.Profiles[0].StaticBytes))
 	if err := backend.MeasureModels(context.Background(), backend.ProfileOptions{Models: dir, Only: []string{"emulated", "gone"}, Core: -1, Library: library(t), Out: &out}); err == nil ||
 		!strings.Contains(err.Error(), "emulated") || !strings.Contains(err.Error(), `no model "gone"`) {
 		t.Errorf("error %v, want one that names both models", err)

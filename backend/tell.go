@@ -74,6 +74,11 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 			d.Info.Static, d.Info.Dynamic = max(d.Info.Static, uint64(r.footprint.Static)), max(d.Info.Dynamic, uint64(r.footprint.Dynamic))
 		}
 	}
+
+	// A model that no GPU holds has the memory that `downbeat profile` measured.
+	if p, ok := m.Source.Profile(b.config.hostKind); ok && d.Info.Static == 0 {
+		d.Info.Static, d.Info.Dynamic = uint64(p.StaticBytes), uint64(p.DynamicBytes)
+	}
 	return d
 }
 

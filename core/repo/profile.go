@@ -34,6 +34,13 @@ type Profile struct {
 	R2          float64         `json:"r2"`          // of the fit; 1 is perfect
 	Repeats     int             `json:"repeats"`     // measurements per batch size
 	Measured    string          `json:"measured"`    // RFC 3339
+
+	// What plans ask before the model is loaded anywhere; 0: not measured.
+
+	StaticBytes  int64         `json:"static_bytes,omitempty"`  // that the loaded model holds
+	DynamicBytes int64         `json:"dynamic_bytes,omitempty"` // further ones while its largest batch runs
+	LoadNS       time.Duration `json:"load_ns,omitempty"`       // of loading
+	WarmUpNS     time.Duration `json:"warm_up_ns,omitempty"`    // of running every batch size afterwards
 }
 
 // profiles is the content of a profile.json.
@@ -85,6 +92,11 @@ func (p Profile) Check() error {
 
 	if _, err := profile.New(p.TableNS); err != nil {
 		return fmt.Errorf("table_ns: %w", err)
+	}
+	for i, v := range []int64{p.StaticBytes, p.DynamicBytes, int64(p.LoadNS), int64(p.WarmUpNS)} {
+		if v < 0 {
+			return fmt.Errorf("%s: %d: want 0 or more", []string{"static_bytes", "dynamic_bytes", "load_ns", "warm_up_ns"}[i], v)
+		}
 	}
 
 	// JSON has no NaN, but a program that fills in a Profile may use it.

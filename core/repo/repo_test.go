@@ -148,6 +148,12 @@ func TestSetProfileRefuses(t *testing.T) {
 			t.Errorf("got %v, want …%s…", err, want)
 		}
 	}
+
+	negative := profileOf("h", 1)
+	negative.DynamicBytes = -1
+	if err := m.SetProfile(negative); err == nil || !strings.Contains(err.Error(), "dynamic_bytes: -1: want 0 or more") {
+		t.Errorf("negative bytes: %v", err)
+	}
 }
 
 func TestOpenNamesABadProfile(t *testing.T) {
