@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"downbeat.dev/core/sched"
@@ -32,6 +34,7 @@ type KindExplanation struct {
 type FamilyExplanation struct {
 	Family   string    `json:"family"`
 	Floor    float64   `json:"floor"`
+	Asked    bool      `json:"floor_asked"` // of requests with a floor of their own; false: of those without
 	Rate     float64   `json:"rate"`
 	Queued   int       `json:"queued"`
 	Lately   Answered  `json:"lately"`
@@ -101,8 +104,23 @@ func (g *registry) explain() Explanation {
 			x.Families = append(x.Families, g.explainClass(now, m))
 		}
 	}
+	x.Families = append(x.Families, g.neverServed()...)
 	x.Spare = g.explainSpare()
 	return x
+}
+
+// neverServed returns the families that have a reason but no class: they have not been served since the start.
+func (g *registry) neverServed() (all []FamilyExplanation) {
+	for name, f := range g.families {
+		if len(f.classes) == 0 && f.why != "" {
+			nothing := Answered{Variants: []AnsweredByOne{}, Drops: []DropsByOneRule{}}
+			all = append(all, FamilyExplanation{Family: name, Floor: g.e.o.Floors[name], Why: f.why, Lately: nothing, Minute: nothing, Variants: g.notLoaded(name)})
+		}
+	}
+
+	// Map order is random.
+	slices.SortFunc(all, func(a, b FamilyExplanation) int { return strings.Compare(a.Family, b.Family) })
+	return all
 }
 
 func (g *registry) explainKinds(now sched.Time) []KindExplanation {
@@ -129,7 +147,7 @@ func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 // explainClass explains one class of a family.
 func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 	id := sched.ModelID(m.info.ID)
-	x := FamilyExplanation{Family: m.info.Name, Floor: m.class.service.Floor, Why: m.class.of.why}
+	x := FamilyExplanation{Family: m.info.Name, Floor: m.class.service.Floor, Asked: m.info.ID != m.class.of.classes[0], Why: m.class.of.why}
 	if !m.served() && x.Why == "" {
 		x.Why = "no backend serves a variant"
 	}

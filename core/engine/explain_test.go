@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
 )
 
 // explainedFamily is a stage with a family in which each variant except the best two is left out for a different
@@ -211,5 +214,36 @@ func TestMarksReachBack(t *testing.T) {
 	}
 	if _, at := k.markBefore(now, lastMinute); now.Sub(at) < lastMinute || now.Sub(at) > lastMinute+markEvery {
 		t.Errorf("a minute is %v ago", time.Duration(now.Sub(at)))
+	}
+}
+
+// TestExplainNamesFamiliesThatWereNeverServed: a floor that no variant reaches names the best variant's accuracy, and
+// a floor for a family that nobody has is told, since a typing error would leave the intended family without one.
+func TestExplainNamesFamiliesThatWereNeverServed(t *testing.T) {
+	var log logtest.Buffer
+	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Floors: map[string]float64{"v": 0.99, "vv": 0.9}})
+	s.mustBackend(familyHello("b", 1))
+	other := familyHello("c", 1)
+	s.mustBackend(other)
+	x, err := s.e.Explain()
+	if err != nil || len(x.Families) != 2 {
+		t.Fatalf("%+v, %v", x.Families, err)
+	}
+	for i, want := range []string{"v 0.99 accuracy floor 0.99: the best variant has 0.95", "vv 0.9 no backend has a variant of it"} {
+		f := &x.Families[i]
+		if got := fmt.Sprint(f.Family, " ", f.Floor, " ", f.Why); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if n := strings.Count(log.String(), "family="+f.Family+" "); n != 1 {
+			t.Errorf("%s is %d times in the log:\n%s", f.Family, n, log.String())
+		}
+	}
+
+	// It is served, and forgotten here, once a backend has a variant.
+	h := hello("d", 1, slope)
+	h.Models = append(h.Models, wire.BackendModel{Profile: slope, Info: model.Info{Name: "vv-l", Version: "1", SLO: 50e6, Family: "vv", Accuracy: 0.95}})
+	s.mustBackend(h)
+	if x, err = s.e.Explain(); err != nil || len(x.Families) != 3 || x.Families[0].Family != "vv" || x.Families[0].Why != "" || x.Families[0].Asked || !x.Families[1].Asked || x.Families[2].Family != "v" {
+		t.Errorf("%+v, %v", x.Families, err)
 	}
 }

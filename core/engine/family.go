@@ -41,6 +41,13 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 		names = append(names, name)
 	}
 
+	// A floor may name a family that nobody has, because of a typing error: such a family is not served, for a reason.
+	for name := range g.e.o.Floors {
+		if g.families[name] == nil && members[name] == nil && len(g.models) > 0 {
+			names = append(names, name)
+		}
+	}
+
 	// Map order is random, and virtual time needs the same order in each run.
 	slices.Sort(names)
 
@@ -55,6 +62,9 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 		why := ""
 		if err != nil {
 			why, all = err.Error(), nil
+		}
+		if why == "" && len(members[name]) == 0 && len(f.classes) == 0 {
+			why = "no backend has a variant of it"
 		}
 		if floor := g.e.o.Floors[name]; why == "" && len(all) > 0 && !plan.KeepsFloor(all[0].info.Accuracy, floor) {
 			why, all = fmt.Sprintf("accuracy floor %v: the best variant has %v", floor, all[0].info.Accuracy), nil
