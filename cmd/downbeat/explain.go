@@ -38,7 +38,7 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 	if len(x.Kinds) == 0 {
 		fmt.Fprintln(w, "GPU time has no price: no service has variants or kinds of GPUs to choose from.")
 	} else {
-		fmt.Fprintln(w, "GPUS OF\tNUMBER\tPRICE\tLAST MINUTE\tBUSY\tBAD\tBOUGHT BY LEARNERS")
+		fmt.Fprintln(w, "GPUS OF\tNUMBER\tPRICE (ACCURACY/GPU S)\tLAST MINUTE\tBUSY\tBAD\tBOUGHT BY LEARNERS")
 	}
 
 	for _, k := range x.Kinds {
@@ -85,12 +85,20 @@ func printSpare(out io.Writer, all []engine.SpareExplanation) error {
 
 // printFamily prints how the scheduler answers a family at one accuracy floor.
 func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
-	fmt.Fprintf(out, "\n%s, accuracy %v or more: %.4g requests/s, %d queued\n", f.Family, f.Floor, f.Rate, f.Queued)
+	asked := "without a floor"
+	if f.Asked {
+		asked = "with a floor"
+	}
+	fmt.Fprintf(out, "\n%s, accuracy %v or more, asked %s: %.4g requests/s, %d queued\n", f.Family, f.Floor, asked, f.Rate, f.Queued)
 	if f.Why != "" {
 		fmt.Fprintf(out, "  not served: %s\n", f.Why)
 	}
 
-	for _, a := range []*engine.Answered{&f.Lately, &f.Minute} {
+	spans := []*engine.Answered{&f.Lately, &f.Minute}
+	if f.Lately.Seconds == f.Minute.Seconds {
+		spans = spans[1:] // soon after the start both are the same
+	}
+	for _, a := range spans {
 		fmt.Fprintf(out, "  last %.0f s: %d answers", a.Seconds, a.Answers)
 		if a.Answers > 0 {
 			fmt.Fprintf(out, " of accuracy %.4f:", a.Accuracy)
@@ -104,8 +112,11 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 		}
 	}
 
-	if n := f.Next; n != nil {
-		fmt.Fprintf(out, "  one request more: %s on %s, %.3g ms for %.3g\n", n.Model, n.Kind, n.GPUTime, n.Cost)
+	switch n := f.Next; {
+	case n != nil:
+		fmt.Fprintf(out, "  one request more: %s on %s, %.3g ms of GPU time for %.3g of accuracy\n", n.Model, n.Kind, n.GPUTime, n.Cost)
+	case f.Why == "":
+		fmt.Fprintln(out, "  one request more: no variant would answer it")
 	}
 
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)

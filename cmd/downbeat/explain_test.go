@@ -20,7 +20,7 @@ var explained = engine.Explanation{
 			Minute:   engine.Answered{Seconds: 60, Answers: 10, Accuracy: 0.925, Variants: []engine.AnsweredByOne{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Share: 0.5}}},
 			Variants: []engine.Offered{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Kind: "a100", Batch: 8, GPUTime: 1.5, LeftOut: "price: at 62.5 another is worth more"}},
 			Next:     &engine.NextCost{Model: "vehicle-s", Kind: "a100", GPUTime: 0.5, Cost: 0.03125}},
-		{Family: "vehicle", Floor: 0.95},
+		{Family: "vehicle", Floor: 0.95, Asked: true},
 	},
 }
 
@@ -50,8 +50,8 @@ func TestExplainTellsAll(t *testing.T) {
 	if err := printExplanation(&out, &x, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "12.5 %", "1000 requests/s", "10 answers of accuracy 0.9250: vehicle-l 50.0 %",
-		`3 dropped by "window" (deadline_cannot_be_met): given up`, "one request more: vehicle-s on a100, 0.5 ms for 0.0312", "price: at 62.5 another is worth more"} {
+	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "12.5 %", "PRICE (ACCURACY/GPU S)", "vehicle, accuracy 0 or more, asked without a floor: 1000 requests/s", "10 answers of accuracy 0.9250: vehicle-l 50.0 %",
+		`3 dropped by "window" (deadline_cannot_be_met): given up`, "one request more: vehicle-s on a100, 0.5 ms of GPU time for 0.0312 of accuracy", "price: at 62.5 another is worth more"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
@@ -60,7 +60,8 @@ func TestExplainTellsAll(t *testing.T) {
 		t.Errorf("%d classes in:\n%s", n, out.String())
 	}
 	out.Reset()
-	if err := printExplanation(&out, &x, true); err != nil || strings.Count(out.String(), "vehicle, accuracy") != 2 {
+	if err := printExplanation(&out, &x, true); err != nil || strings.Count(out.String(), "vehicle, accuracy") != 2 || !strings.Contains(out.String(),
+		"vehicle, accuracy 0.95 or more, asked with a floor: 0 requests/s, 0 queued\n  last 0 s: 0 answers\n  one request more: no variant would answer it\n") {
 		t.Errorf("%v:\n%s", err, out.String())
 	}
 }

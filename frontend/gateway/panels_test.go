@@ -76,6 +76,9 @@ func TestFamiliesInBrowser(t *testing.T) {
 	answered := engine.Answered{Seconds: 60, Answers: 200, Accuracy: 0.9725, Variants: []engine.AnsweredByOne{{Model: "vehicle-l", Version: "1", Accuracy: 0.98, Share: 0.75},
 		{Model: "vehicle-s", Version: "1", Accuracy: 0.95, Share: 0.25}}, Drops: []engine.DropsByOneRule{{Rule: "no GPU in time", Reason: "deadline_cannot_be_met", Requests: 7}}}
 	nobody := engine.Answered{Variants: []engine.AnsweredByOne{}, Drops: []engine.DropsByOneRule{}}
+	byOne := []engine.AnsweredByOne{{Model: "vehicle-m", Version: "1", Accuracy: 0.96, Share: 1}}
+	floored := engine.Answered{Seconds: 60, Answers: 10, Accuracy: 0.96, Variants: byOne, Drops: nobody.Drops}
+	dropped := engine.Answered{Seconds: 60, Variants: nobody.Variants, Drops: []engine.DropsByOneRule{{Rule: "window", Reason: "deadline_cannot_be_met", Requests: 5}}}
 	dom := browsePanels(t, map[string]any{observe.ExplainPath: engine.Explanation{
 		Kinds: []engine.KindExplanation{{Name: "a2", GPUs: 4, Price: 1.25, PriceMinute: 1.5}},
 		Families: []engine.FamilyExplanation{
@@ -83,12 +86,15 @@ func TestFamiliesInBrowser(t *testing.T) {
 				Variants: []engine.Offered{{Model: "vehicle-l", Version: "1", Accuracy: 0.98, Kind: "a2", Batch: 4, GPUTime: 1.5, Intended: true},
 					{Model: "vehicle-s", Version: "1", Accuracy: 0.95, Kind: "a2", Batch: 4, GPUTime: 0.5, LeftOut: "price: at 1.25 another is worth more"}},
 				Next: &engine.NextCost{Model: "vehicle-l", Kind: "a2", GPUTime: 1.5, Cost: 0.0019}},
-			{Family: "vehicle", Floor: 0.98, Lately: nobody, Minute: nobody}, // a floor that no request has
-			{Family: "person", Floor: 0.5, Lately: nobody, Minute: nobody, Why: "no backend serves a variant"}}}})
-	wantDrawn(t, dom, "familybox", "a2: 4 GPUs, price 1.25, 1.50 in the last minute", "accuracy 0.95 or more · 40 requests/s · 3 queued",
+			{Family: "vehicle", Floor: 0.95, Asked: true, Lately: floored, Minute: floored}, // the lowest floor has a class of its own
+			{Family: "vehicle", Floor: 0.98, Asked: true, Lately: nobody, Minute: nobody},   // a floor that no request has
+			{Family: "person", Floor: 0.5, Lately: nobody, Minute: dropped, Why: "no backend serves a variant"}}}})
+	wantDrawn(t, dom, "familybox", "a2: 4 GPUs, price 1.25, 1.50 in the last minute", "accuracy 0.95 or more, asked without a floor · 40 requests/s · 3 queued",
 		"accuracy 0.9725 lately, 0.9725 in the last 60 s of 200 answers", "one request more: vehicle-l on a2, 1.50 ms of GPU time for 0.0019 of accuracy",
 		"<td>75 %</td><td>75 %</td><td>intended</td>", "<td>25 %</td><td>25 %</td><td>price: at 1.25 another is worth more</td>",
 		"7 dropped by “no GPU in time” (deadline cannot be met)", "not served: no backend serves a variant")
+	wantDrawn(t, dom, "familybox", "accuracy 0.95 or more, asked with a floor", "no answer in the last minute", "5 dropped by “window”",
+		`title="vehicle-l/1, vehicle-s/1"`, `title="vehicle-m/1"`) // each class has shares of its own
 	if strings.Contains(dom, "accuracy 0.98 or more") {
 		t.Error("a floor that nobody asks for is drawn")
 	}

@@ -91,9 +91,9 @@ function explanation(x) {
 function familyCard(f) {
   const lately = f.lately, minute = f.last_minute;
   const card = node("article", "model family", node("h3", "", node("span", "name", f.family),
-    node("span", "quiet", `accuracy ${f.floor} or more · ${short(f.rate)} requests/s · ${f.queued} queued`)));
+    node("span", "quiet", `accuracy ${f.floor} or more, asked ${f.floor_asked ? "with" : "without"} a floor · ${short(f.rate)} requests/s · ${f.queued} queued`)));
   if (f.reason) card.append(node("p", "warn", "not served: " + f.reason));
-  card.append(node("p", "quiet", minute.answers === 0 ? "nobody asked in the last minute" :
+  card.append(node("p", "quiet", minute.answers === 0 ? minute.drops.length === 0 ? "nobody asked in the last minute" : "no answer in the last minute" :
     `accuracy ${lately.answers ? lately.accuracy.toFixed(4) : "–"} lately, ${minute.accuracy.toFixed(4)} in the last ${minute.seconds.toFixed(0)} s of ${count(minute.answers, "answer")}`));
   if (f.one_more) card.append(node("p", "quiet", `one request more: ${f.one_more.model} on ${f.one_more.kind}, ${f.one_more.gpu_ms.toPrecision(3)} ms of GPU time for ${f.one_more.cost.toPrecision(2)} of accuracy`));
   card.append(node("canvas", "shares"));
@@ -108,9 +108,10 @@ function familyCard(f) {
 
 // shareChart draws which variants answered a family over time, the lightest at the top.
 function shareChart(canvas, f) {
-  const past = explained.map((x) => x.families.find((o) => o.family === f.family && o.floor === f.floor)?.lately.variants || []);
+  const past = explained.map((x) => x.families.find((o) => o.family === f.family && o.floor === f.floor && o.floor_asked === f.floor_asked)?.lately.variants || []);
   const {g, x, y} = chartFrame(canvas, 64, 0, 1, past.length, (v) => 100 * v + " %");
   const names = [...new Map(past.flat().map((v) => [v.model + "/" + v.version, v.accuracy]))].sort((a, b) => b[1] - a[1]);
+  canvas.title = names.map(([key]) => key).join(", ");
   const below = past.map(() => 0);
   for (const [key] of names) {
     const add = past.map((all) => all.find((v) => v.model + "/" + v.version === key)?.share ?? 0);
