@@ -30,13 +30,17 @@ func Load(path string) (Config, error) {
 
 	// An empty file is a valid configuration; decoding it returns io.EOF.
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllStringFunc(err.Error(), nameKeys))
+		said := wrongForm.ReplaceAllString(err.Error(), "want a text: lists are one text too, with commas")
+		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllStringFunc(said, nameKeys))
 	}
 	return c, nil
 }
 
 // unknownKey matches package yaml's error, with the key and the type of its section.
 var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(\w+)`)
+
+// wrongForm matches package yaml's error about a map or a sequence, the forms in which other programs' files have lists.
+var wrongForm = regexp.MustCompile(`cannot unmarshal !!(map|seq) into string`)
 
 // nameKeys adds the valid keys to package yaml's error about an unknown key.
 func nameKeys(text string) string {

@@ -52,6 +52,8 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"unknown key":  {"http: 127.0.0.1:1\nhtpp: x\n", "line 2: htpp: no such key; the keys are listen, scheduler, http, grpc"},
+		"a map":        {"accuracy:\n  floors: {vehicle: 0.9}\n", "line 2: want a text: lists are one text too, with commas"},
+		"a sequence":   {"repository:\n  load_models: [a, b]\n", "line 2: want a text"},
 		"in a section": {"cluster:\n  elections: x\n", "line 2: elections: no such key; the keys are election, tls_name, epoch, session_spare"},
 		"wrong type":   {"\nemulate: many\n", "line 2: cannot unmarshal"},
 		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
