@@ -17,14 +17,15 @@ func main() {
 	scheduler := flag.String("scheduler", "127.0.0.1:7070", "address of the scheduler")
 	model := flag.String("model", "classifier", "model to ask")
 	deadline := flag.Duration("deadline", 50*time.Millisecond, "deadline of each request")
+	floor := flag.Float64("floor", 0, "least accuracy of an answer, 0 to 1, for a family of variants")
 	n := flag.Int("n", 8, "requests")
 	flag.Parse()
-	if err := run(*scheduler, *model, *deadline, *n); err != nil {
+	if err := run(*scheduler, *model, *deadline, *floor, *n); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(scheduler, model string, deadline time.Duration, n int) error {
+func run(scheduler, model string, deadline time.Duration, floor float64, n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	client, err := frontend.Dial(ctx, frontend.Options{Scheduler: scheduler, Name: "example"})
@@ -45,7 +46,7 @@ func run(scheduler, model string, deadline time.Duration, n int) error {
 		}
 		defer input.Free()
 		clear(input.Bytes())
-		calls[i].Request = frontend.Request{Model: model, Input: input}
+		calls[i].Request = frontend.Request{Model: model, Input: input, AccuracyFloor: floor}
 	}
 
 	ctx, cancel = context.WithTimeout(context.Background(), deadline)
@@ -62,11 +63,13 @@ func run(scheduler, model string, deadline time.Duration, n int) error {
 func describeEnd(c *frontend.Call) string {
 	switch {
 	case c.Err == nil:
-		return fmt.Sprintf("answered after %v", c.Result.Elapsed.Round(time.Microsecond))
+		// Any variant may answer a request for a family. The accuracy of a model that states none is 0.
+		r := &c.Result
+		return fmt.Sprintf("answered by %s version %s of accuracy %v after %v", r.Model, r.Version, r.Accuracy, r.Elapsed.Round(time.Microsecond))
 	case errors.Is(c.Err, frontend.ErrDropped):
 		return "too late: no batch could meet the deadline"
 	case errors.Is(c.Err, frontend.ErrRejected):
-		return "refused on arrival: shed load"
+		return "refused: " + c.Err.Error()
 	case errors.Is(c.Err, frontend.ErrUnavailable):
 		return "no scheduler could be reached: try another one"
 	}
