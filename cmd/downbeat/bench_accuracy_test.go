@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,12 +11,18 @@ import (
 
 // TestAccuracyRefuses: a wrong flag or input is named with its value and what is allowed.
 func TestAccuracyRefuses(t *testing.T) {
+	nothing, blank := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(blank, "vehicle.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		run  command
 		args string
 		want []string
 	}{
 		{benchAccuracy(), "-trace square", []string{"-trace square", "diurnal, bursty, figure4"}},
+		{benchAccuracy(), "-trace " + nothing, []string{"-trace " + nothing, "no file FAMILY.txt"}},
+		{benchAccuracy(), "-trace " + blank, []string{"-trace " + blank, "vehicle.txt: line 1: no request"}},
 		{benchAccuracy(), "-profiles /nowhere", []string{"-profiles /nowhere", "aggregate_profiled.csv"}},
 		{benchAccuracy(), "-devices cpu=0", []string{"-devices", "cpu=0"}},
 		{benchAccuracy(), "-devices tpu=3", []string{"tpu", "1080ti"}},
