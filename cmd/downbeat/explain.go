@@ -99,6 +99,9 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 		spans = spans[1:] // soon after the start both are the same
 	}
 	for _, a := range spans {
+		if a.Seconds == 0 {
+			continue // it was never served
+		}
 		fmt.Fprintf(out, "  last %.0f s: %d answers", a.Seconds, a.Answers)
 		if a.Answers > 0 {
 			fmt.Fprintf(out, " of accuracy %.4f:", a.Accuracy)
@@ -119,6 +122,9 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 		fmt.Fprintln(out, "  one request more: no variant would answer it")
 	}
 
+	if len(f.Variants) == 0 {
+		return nil
+	}
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  VARIANT\tACCURACY\tON\tBATCH\tGPU MS\t")
 
@@ -128,7 +134,11 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 		if !v.Intended {
 			why = v.LeftOut
 		}
-		fmt.Fprintf(w, "  %s:%s\t%.4g\t%s\t%d\t%.3g\t%s\n", v.Model, v.Version, v.Accuracy, v.Kind, v.Batch, v.GPUTime, why)
+		use := "–\t–" // it may not answer there, or nothing is known of it
+		if v.Batch > 0 {
+			use = fmt.Sprintf("%d\t%.3g", v.Batch, v.GPUTime)
+		}
+		fmt.Fprintf(w, "  %s:%s\t%.4g\t%s\t%s\t%s\n", v.Model, v.Version, v.Accuracy, v.Kind, use, why)
 	}
 	return w.Flush()
 }

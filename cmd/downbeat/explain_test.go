@@ -20,7 +20,7 @@ var explained = engine.Explanation{
 			Minute:   engine.Answered{Seconds: 60, Answers: 10, Accuracy: 0.925, Variants: []engine.AnsweredByOne{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Share: 0.5}}},
 			Variants: []engine.Offered{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Kind: "a100", Batch: 8, GPUTime: 1.5, LeftOut: "price: at 62.5 another is worth more"}},
 			Next:     &engine.NextCost{Model: "vehicle-s", Kind: "a100", GPUTime: 0.5, Cost: 0.03125}},
-		{Family: "vehicle", Floor: 0.95, Asked: true},
+		{Family: "vehicle", Floor: 0.95, Asked: true, Variants: []engine.Offered{{Model: "vehicle-s", Version: "1", Accuracy: 0.9, Kind: "a100", LeftOut: "below the floor of 0.95"}}},
 	},
 }
 
@@ -61,7 +61,7 @@ func TestExplainTellsAll(t *testing.T) {
 	}
 	out.Reset()
 	if err := printExplanation(&out, &x, true); err != nil || strings.Count(out.String(), "vehicle, accuracy") != 2 || !strings.Contains(out.String(),
-		"vehicle, accuracy 0.95 or more, asked with a floor: 0 requests/s, 0 queued\n  last 0 s: 0 answers\n  one request more: no variant would answer it\n") {
+		"vehicle, accuracy 0.95 or more, asked with a floor: 0 requests/s, 0 queued\n  one request more: no variant would answer it\n  VARIANT") || !strings.Contains(out.String(), "vehicle-s:1  0.9       a100  –      –       below the floor of 0.95\n") {
 		t.Errorf("%v:\n%s", err, out.String())
 	}
 }

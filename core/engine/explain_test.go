@@ -247,3 +247,12 @@ func TestExplainNamesFamiliesThatWereNeverServed(t *testing.T) {
 		t.Errorf("%+v, %v", x.Families, err)
 	}
 }
+
+// TestEveryRuleHasAText: a reader of the explanation learns what each rule that ends requests means.
+func TestEveryRuleHasAText(t *testing.T) {
+	for rule := 1; rule < ruleCount; rule++ {
+		if name, reason, text := describeRule(rule); name == "" || reason == "" || text == "" {
+			t.Errorf("rule %d: %q (%s): %q", rule, name, reason, text)
+		}
+	}
+}

@@ -45,11 +45,18 @@ func (c *modelCount) dropCounts() (n dropCounts) {
 	return n
 }
 
-// rules describes the rules that are not reasons.
+// rules has each rule's name and description.
 var rules = map[int][2]string{
 	int(model.DeadlineCannotBeMet): {"late at the GPU", "its backend could not start the batch in time"},
 	int(model.DeadlinePast):        {"deadline past", "its deadline was past when it arrived"},
 	int(model.QueueFull):           {"queue full", "the queue was as long as it may be, and its deadline the latest"},
+	int(model.UnknownModel):        {"unknown model", "no such model was served when it arrived"},
+	int(model.Canceled):            {"canceled", "its caller gave up"},
+	int(model.NoBackend):           {"no backend", "no GPU served a variant"},
+	int(model.BackendLost):         {"backend lost", "its backend was lost with the batch, and no time was left to try again"},
+	int(model.ExecutionFailed):     {"execution failed", "its batch failed on the GPU"},
+	int(model.InputUnavailable):    {"input unavailable", "its backend could not read the input from the frontend"},
+	int(model.FloorTooHigh):        {"accuracy floor", "no served variant reaches its floor"},
 	ruleArrivedLate:                {"arrived too late", "it had less time left than the quickest variant takes"},
 	ruleExpired:                    {"no GPU in time", "no GPU came while a batch of one could still meet its deadline"},
 	ruleWindowed:                   {"window", "given up at a grant, so that those behind it are answered in time"},
@@ -62,8 +69,5 @@ func describeRule(rule int) (name, reason, text string) {
 	if rule < ruleFirst {
 		reason = model.Reason(rule).String()
 	}
-	if r, ok := rules[rule]; ok {
-		return r[0], reason, r[1]
-	}
-	return reason, reason, ""
+	return rules[rule][0], reason, rules[rule][1]
 }
