@@ -151,12 +151,10 @@ func (p *partition) findSilent(t *turn) {
 	absent := limits.Absence(sched.Duration(houseEvery), t.now.Sub(p.watched))
 	p.watched = t.now // only housekeeping uses it
 
-	for from, more := 0, true; more; from += lookedAtOnce {
-		p.mu.Lock()
+	p.mu.holdForParts(func(from, n int) bool {
 		p.reclaimLost()
-		more = p.watchSome(t, absent, from, lookedAtOnce)
-		p.mu.UnlockBehind()
-	}
+		return p.watchSome(t, absent, from, n)
+	})
 }
 
 // watchSome watches the n batches from place from on, and returns whether there are more. mu is held.

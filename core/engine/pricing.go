@@ -45,14 +45,9 @@ type pricedSub struct {
 	paidAt [marksKept]float64
 }
 
-const (
-	// restShare limits prices to a fiftieth of a core, however many services have a choice: after a renewal, no other
-	// follows for restShare times its duration.
-	restShare = 50
-	// lookedAtOnce is the number of services, GPUs or batches that housekeeping looks at per hold of a lock, where a look
-	// takes some nanoseconds. A bid takes a microsecond, and is the only one in its hold.
-	lookedAtOnce = 64
-)
+// restShare limits prices to a fiftieth of a core, however many services have a choice: after a renewal, no other follows
+// for restShare times as long as it worked.
+const restShare = 50
 
 // listBidders lists the services that have a choice now. Services that stay in the list keep their counts.
 func (g *registry) listBidders() {
@@ -192,11 +187,7 @@ func (x *pricing) renewPrices(now sched.Time) {
 	}
 	if by := x.pricer.Scale(); by != 1 {
 		for _, p := range x.e.parts {
-			for from, more := 0, true; more; from += lookedAtOnce {
-				p.mu.Lock()
-				more = p.s.ScaleRates(by, from, lookedAtOnce)
-				p.mu.UnlockBehind()
-			}
+			p.mu.holdForParts(func(from, n int) bool { return p.s.ScaleRates(by, from, n) })
 		}
 	}
 	x.due = now.Add(restShare * (x.worked + x.e.clock.Now().Sub(began)))
@@ -290,14 +281,11 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 
 // aheadIn returns the GPU time within a span from now on that is already committed.
 func (r *ranker) aheadIn(now sched.Time, within sched.Duration) (sum sched.Duration) {
-	for from, more := 0, true; more; from += lookedAtOnce {
-		r.mu.Lock()
-		var part sched.Duration
-		part, more = r.s.Ahead(now, within, from, lookedAtOnce)
-		r.mu.UnlockBehind()
+	r.mu.holdForParts(func(from, n int) bool {
+		part, more := r.s.Ahead(now, within, from, n)
 		sum += part
-	}
-
+		return more
+	})
 	return sum
 }
 
