@@ -30,10 +30,12 @@ func (l *Learner) recalledBy() []Sample {
 // recallFirst is the number of samples after which a known version may be given up.
 const recallFirst = 64
 
+func firstRecalled(list []Sample) []Sample { return list[:min(recallFirst, len(list))] }
+
 // recalledNext returns the samples that a brief step answers for the known version under judgement.
 func (l *Learner) recalledNext() []Sample {
 	list := l.recalledBy()
-	first := list[:min(recallFirst, len(list))]
+	first := firstRecalled(list)
 	if len(l.serving.unseen(first, 1))+len(l.trial.unseen(first, 1)) > 0 {
 		return first
 	}
@@ -87,7 +89,7 @@ func (l *Learner) judgeRecalled(r *Report) error {
 // compareRecalled compares the known version under judgement with the serving one.
 func (l *Learner) compareRecalled(r *Report) (now evidence, err error) {
 	list := l.recalledBy()
-	for _, part := range [2][]Sample{list[:min(recallFirst, len(list))], list} {
+	for _, part := range [2][]Sample{firstRecalled(list), list} {
 		serves, answered, err := l.serving.see(part)
 		if err != nil {
 			return now, err
