@@ -46,6 +46,21 @@ func TestVersionsThatNobodyServesAreNotOffered(t *testing.T) {
 	}
 }
 
+// leaver serves one listener with a gateway, which ends when it is told to leave.
+func leaver(t *testing.T, serve func(*Gateway, context.Context, net.Listener) error) (g *Gateway, at string, leave func(), ended chan error) {
+	c, _ := client(t, compute)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	g, ended = New(c, Options{}), make(chan error, 1)
+	go func() { ended <- serve(g, ctx, ln) }()
+	return g, ln.Addr().String(), cancel, ended
+}
+
 // TestGatewayLeavesBeforeItCloses: a gateway that is told to end is not ready, but still answers, and closes each
 // connection with an answer.
 func TestGatewayLeavesBeforeItCloses(t *testing.T) {
@@ -58,22 +73,13 @@ func TestGatewayLeavesBeforeItCloses(t *testing.T) {
 
 // leaves makes a gateway leave; false: this host stalled for the whole time.
 func leaves(t *testing.T) bool {
-	c, _ := client(t, compute)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	g := New(c, Options{})
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(ctx, ln, nil) }()
-	url := "http://" + ln.Addr().String()
+	g, at, leave, ended := leaver(t, func(g *Gateway, ctx context.Context, ln net.Listener) error { return g.Serve(ctx, ln, nil) })
+	url := "http://" + at
 	defer http.DefaultClient.CloseIdleConnections()
 	if code, h, _ := call(t, "POST", url+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
 		t.Fatalf("before: %d %v", code, h)
 	}
-	cancel()
+	leave()
 	until(t, g.leaving.Load)
 	w, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody))
 	if err != nil && <-ended == nil {
@@ -101,19 +107,10 @@ func leaves(t *testing.T) bool {
 // TestMuteCallersDoNotDelayTheEnd: a caller that connects for gRPC and says nothing, or not enough, does not take the time
 // that the process has to end. gRPC waits headerTimeout for it.
 func TestMuteCallersDoNotDelayTheEnd(t *testing.T) {
-	c, _ := client(t, compute)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	g := New(c, Options{})
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(ctx, nil, ln) }()
+	_, at, leave, ended := leaver(t, func(g *Gateway, ctx context.Context, ln net.Listener) error { return g.Serve(ctx, nil, ln) })
 
 	for _, said := range []string{"", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
-		mute, err := net.Dial("tcp", ln.Addr().String())
+		mute, err := net.Dial("tcp", at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +122,7 @@ func TestMuteCallersDoNotDelayTheEnd(t *testing.T) {
 	time.Sleep(leaveQuiet) // until they are accepted
 
 	begin := time.Now()
-	cancel()
+	leave()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
