@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,28 +87,13 @@ func (s *stepState) endTurn() { <-s.turn }
 // Open begins a session. ctx applies only to Open itself. The error wraps ErrInvalid, ErrSessions, ErrRefused or, for
 // a closed App, ErrClosed.
 func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
-	if s.Latency == 0 {
-		s.Latency = a.graph.Latency
-	}
-	if s.Lease == 0 {
-		s.Lease = DefaultLease
-	}
-
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
-	case !(s.Rate > 0 && s.Rate <= rateMax):
-		return nil, fmt.Errorf("%w: session: rate %v: want more than 0 and at most %v frames/s", ErrInvalid, s.Rate, float64(rateMax))
-	case s.Latency < 0 || s.Latency > graph.LatencyMax:
-		return nil, fmt.Errorf("%w: session: latency %v: want more than 0 and at most %v", ErrInvalid, s.Latency, graph.LatencyMax)
-	case !(s.LeastRate >= 0 && s.LeastRate <= s.Rate):
-		return nil, fmt.Errorf("%w: session: least rate %v: want 0 to the rate, %v frames/s", ErrInvalid, s.LeastRate, s.Rate)
-	case !(s.Floor >= 0 && s.Floor <= 1):
-		return nil, fmt.Errorf("%w: session: floor %v: want 0 to 1", ErrInvalid, s.Floor)
-	case s.Lease < 0:
-		return nil, fmt.Errorf("%w: session: lease %v: want more than 0", ErrInvalid, s.Lease)
-	case len(s.Name) > nameMax:
-		return nil, fmt.Errorf("%w: session: name of %d bytes: want at most %d", ErrInvalid, len(s.Name), nameMax)
+	}
+	s.Latency = cmp.Or(s.Latency, a.graph.Latency)
+	s.Lease = cmp.Or(s.Lease, DefaultLease)
+	if err := s.check(); err != nil {
+		return nil, err
 	}
 
 	// Count the session before admission, so that the limit also bounds pending decisions.
@@ -118,6 +104,30 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	if err := a.streams.addStream(stream); err != nil {
 		return nil, err
 	}
+	return a.startStream(stream)
+}
+
+// check returns an error for a session that no App can promise.
+func (s *Session) check() error {
+	switch {
+	case !(s.Rate > 0 && s.Rate <= rateMax):
+		return fmt.Errorf("%w: session: rate %v: want more than 0 and at most %v frames/s", ErrInvalid, s.Rate, float64(rateMax))
+	case s.Latency < 0 || s.Latency > graph.LatencyMax:
+		return fmt.Errorf("%w: session: latency %v: want more than 0 and at most %v", ErrInvalid, s.Latency, graph.LatencyMax)
+	case !(s.LeastRate >= 0 && s.LeastRate <= s.Rate):
+		return fmt.Errorf("%w: session: least rate %v: want 0 to the rate, %v frames/s", ErrInvalid, s.LeastRate, s.Rate)
+	case !(s.Floor >= 0 && s.Floor <= 1):
+		return fmt.Errorf("%w: session: floor %v: want 0 to 1", ErrInvalid, s.Floor)
+	case s.Lease < 0:
+		return fmt.Errorf("%w: session: lease %v: want more than 0", ErrInvalid, s.Lease)
+	case len(s.Name) > nameMax:
+		return fmt.Errorf("%w: session: name of %d bytes: want at most %d", ErrInvalid, len(s.Name), nameMax)
+	}
+	return nil
+}
+
+// startStream asks admission for a counted session and starts its lease.
+func (a *App) startStream(stream *Stream) (*Stream, error) {
 	if a.admission != nil {
 		if err := a.admission.admitStream(stream); err != nil {
 			a.streams.removeStream(stream)
@@ -125,14 +135,22 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		}
 	}
 
-	// The App may have been closed during admission, and the session with it. Set the lease under the lock: it may
-	// expire at once, and Close reads it.
+	// Set the lease under the lock: it may expire at once, and Close reads it.
 	stream.mu.Lock()
-	defer stream.mu.Unlock()
-	if stream.closed {
+	closed := stream.closed
+	if !closed {
+		stream.lease = time.AfterFunc(stream.session.Lease, stream.Close)
+	}
+	stream.mu.Unlock()
+
+	// The App may have been closed meanwhile, and the session with it. If that was before admission, only this call
+	// knows of the promise.
+	if closed {
+		if a.admission != nil {
+			a.admission.release(stream)
+		}
 		return nil, ErrClosed
 	}
-	stream.lease = time.AfterFunc(s.Lease, stream.Close)
 	return stream, nil
 }
 
