@@ -60,38 +60,45 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 		return b.tellFailed(c, err)
 	}
 
-	if err = b.measureRoute(ctx, c, r); err == nil && old != nil {
+	err = b.measureRoute(ctx, c, r)
+	switch {
+	case err == nil && old != nil:
 		err = b.replaceRoute(ctx, c, old, r)
+	case err == nil:
+		c.gpu.setRoute(c.model, r)
 	}
-
 	if err != nil {
 		return b.tellFailed(c, errors.Join(err, r.executor.Unload(m)))
 	}
-
-	c.gpu.setRoute(c.model, r)
 	b.tellLoaded(c, r, r.loadTime, r.warmTime)
 	return nil
 }
 
-// replaceRoute replaces a route by a loaded one. If the requests fit both, none is refused meanwhile.
+// replaceRoute replaces a route by a loaded one. If the requests fit both, none is refused meanwhile. After an error
+// the old route is in force.
 func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) error {
-	if old.model.Source.SameTensors(r.model.Source) && r.model.BatchMax >= old.model.BatchMax {
-		// The new route takes over before the old one is drained.
+	// Requests for other shapes must not reach the new route, so the scheduler stops sending first. Otherwise the new
+	// route takes over before the old one is drained.
+	fits := old.model.Source.SameTensors(r.model.Source) && r.model.BatchMax >= old.model.BatchMax
+	if fits {
 		c.gpu.setRoute(c.model, r)
-		if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
-			c.gpu.setRoute(c.model, old)
-			return err
-		}
-		return nil
+	} else {
+		b.tellState(c, wire.PlacementReport{State: wire.Unloading})
 	}
 
-	// Requests for other shapes must not reach the new route, so the scheduler stops sending first.
-	b.tellState(c, wire.PlacementReport{State: wire.Unloading})
-	if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
-		b.tellLoaded(c, old, 0, 0)
+	if err := c.gpu.drainRoute(ctx, old); err != nil {
+		c.gpu.setRoute(c.model, old)
+		if !fits {
+			b.tellLoaded(c, old, 0, 0)
+		}
 		return err
 	}
 
+	// A drained route takes no more orders, so the new one stands even if the old one's memory cannot be freed.
+	c.gpu.setRoute(c.model, r)
+	if err := old.executor.Unload(old.model); err != nil {
+		b.log.Error("the replaced model's memory is not free", "gpu", c.gpu.name, "model", old.model.Name, "version", old.model.Version, "err", err)
+	}
 	return nil
 }
 
@@ -142,8 +149,11 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 	if err := c.gpu.closeRoute(ctx, c.model, r); err != nil {
 		if c.gpu.routeOf(c.model) == r { // it is in force again
 			b.tellLoaded(c, r, 0, 0)
+			return err
 		}
-		return err
+
+		// The GPU takes no more batches of it, and its memory is lost: whoever placed it must not wait for the memory.
+		return b.tellFailed(c, err)
 	}
 
 	// Slots that are too large only cost memory: the unload holds all the same.

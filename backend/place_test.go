@@ -226,6 +226,52 @@ func TestOtherShapesReplaceAModel(t *testing.T) {
 	}
 }
 
+// keepingUnload is an executor whose unloads fail, as those of a GPU that cannot free memory do.
+type keepingUnload struct{ device.Executor }
+
+var errKept = errors.New("memory is not free")
+
+func (k keepingUnload) Unload(m *device.Model) error {
+	return errors.Join(errKept, k.Executor.Unload(m))
+}
+
+// TestAModelReplacesOneThatCannotBeUnloaded: once the old model is drained it takes no orders, so the new one must
+// serve whatever becomes of the old one's memory. One form of the new model fits the old one's requests, one does not.
+func TestAModelReplacesOneThatCannotBeUnloaded(t *testing.T) {
+	for _, input := range []model.Tensor{tensor("image", "UINT8", 40), tensor("text", "INT32", 9)} {
+		r := newRig(t, rigOptions{alpha: 100 * time.Microsecond, batchMax: 1, plain: true})
+		of := func(in model.Tensor) *device.Model {
+			return devicetest.Emulated(t, "new", 2, 100*time.Microsecond, 0, []model.Tensor{in}, []model.Tensor{tensor("y", "FP32", 3)})
+		}
+		s := &shelf{models: map[string]*device.Model{"new": of(tensor("image", "UINT8", 40))}}
+		r.config.Find = s.find
+		if err := r.LoadModel(t.Context(), "new", ""); err != nil {
+			t.Fatal(err)
+		}
+		r.gpus[0].executors[0] = keepingUnload{r.gpus[0].executors[0]}
+		r.gpus[0].routeOf(r.numberOf("new")).executor = r.gpus[0].executors[0]
+
+		next := of(input)
+		next.Source.Config.Params = map[string]string{"changed": "yes"} // other settings, so it is loaded beside the old one
+		s.mu.Lock()
+		s.models["new"] = next
+		s.mu.Unlock()
+		if err := r.LoadModel(t.Context(), "new", ""); err != nil {
+			t.Errorf("input %s: %v", input.Name, err)
+		}
+		r.runOne(next, 0, 1)
+
+		// An unload that frees nothing is no unload, and ends in a report.
+		if err := r.UnloadModel(t.Context(), "new", ""); !errors.Is(err, errKept) {
+			t.Errorf("unloaded without freeing: %v", err)
+		}
+		if all := r.states(r.numberOf("new")); all[len(all)-1] != wire.LoadFailed {
+			t.Errorf("reports: %v, want the failure last", all)
+		}
+		r.gpus[0].executors[0] = r.gpus[0].executors[0].(keepingUnload).Executor
+	}
+}
+
 // TestLoadsAtOnceWaitForEachOther loads and unloads from several goroutines.
 func TestLoadsAtOnceWaitForEachOther(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: 100 * time.Microsecond, batchMax: 1})
