@@ -32,6 +32,28 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// TestSubmitOvertakenByClose: a burst that reaches a partition after its session was purged there queues nothing, and
+// leaves the window of the session that has the slot by then.
+func TestSubmitOvertakenByClose(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("b", 1, slope, "m"))
+	gone := s.frontend()
+	burst := []wire.Submit{{ID: 1, Model: gone.models["m"].ID, Budget: int64(50 * ms)}}
+	gone.Close()
+	next := s.frontend()
+	next.ask(7, "m", 50*ms)
+
+	// As Submit does once it has seen an open session.
+	turn := s.e.beginTurn(&gone.spare)
+	s.e.parts[0].submit(s.e, turn, gone.Frontend, burst)
+	s.e.finishTurn(turn)
+	if st := s.e.Stats(); st.Queued != 1 {
+		t.Errorf("%d queued, want the next session's request alone", st.Queued)
+	}
+	next.Cancel([]wire.Cancel{{ID: 7, Model: next.models["m"].ID}})
+	s.ended(7, "canceled")
+}
+
 // TestBatchForAnEarlierGPU shows that a batch does not go to the GPU that now has the number, if its own GPU left
 // while the grant was on its way.
 func TestBatchForAnEarlierGPU(t *testing.T) {

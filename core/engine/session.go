@@ -70,6 +70,14 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 // submit takes the requests of m that belong to the partition.
 func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	p.enter(t)
+
+	// A session that closed since Submit looked may have been purged here already: nobody would end these requests, and
+	// their window could replace that of the next session in its slot.
+	if f.closed.Load() {
+		p.mu.Unlock()
+		return
+	}
+
 	s := p.openIDWindow(f)
 	if p.s.Far() {
 		p.prefetch(m)
