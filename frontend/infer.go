@@ -91,6 +91,8 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
 	case r.step != (m.Sequence != nil) || r.step == r.Sequence.IsZero():
 		return nil, fmt.Errorf("%w: model %q: want Sequence of each request for a model that keeps sequences, with Do, and of no other", ErrInvalid, r.Model)
+	case r.PrepareTime < 0 || r.PrepareTime > 0 && r.Prepare == nil:
+		return nil, fmt.Errorf("%w: model %q: PrepareTime of %v: must be 0 or more, and 0 without Prepare", ErrInvalid, r.Model, r.PrepareTime)
 	case r.composed: // its parts are checked one by one
 	case m.fullInput >= 0 && r.Input.size != m.fullInput:
 		return nil, fmt.Errorf("%w: model %q: input of %d bytes: must be %d", ErrInvalid, r.Model, r.Input.size, m.fullInput)

@@ -12,10 +12,15 @@ type Request struct {
 	// AccuracyFloor is the least accuracy, 0…1, of an acceptable answer; 0: any. A floor that no served variant
 	// reaches is rejected at once; the error names the best accuracy.
 	AccuracyFloor float64
-	// Prepare, if set, fills the input while the request is already queued. If a backend reads the input before
-	// Prepare returns, the read is refused, and the request is resubmitted after Prepare. An error of Prepare ends
-	// the request with ErrFailed.
+	// Prepare, if set, fills the input while the request is on its way. The scheduler is told when the input will be
+	// there, and takes the request into no batch before. If Prepare takes longer, so that a backend reads the input
+	// before it returns, the read is refused, and the request is resubmitted after Prepare. If Prepare returns earlier,
+	// the scheduler is told. An error of Prepare ends the request with ErrFailed.
 	Prepare func(input []byte) error
+	// PrepareTime is how long Prepare is expected to take. 0: as long as nearly all of the latest hooks of the model
+	// took. A time that leaves the model too little of the budget ends the request with ErrDropped at once; a negative
+	// one is ErrInvalid, as is one without Prepare.
+	PrepareTime time.Duration
 	// Sequence identifies the sequence of which the request is a step, for a model that keeps sequences.
 	Sequence Sequence
 	// Output, if set and large enough, receives the output; the caller must not touch it until the request has ended.
