@@ -194,7 +194,7 @@ func (c *session) sendWelcome(w *writer, number uint32) error {
 // come with every request.
 func (c *session) frontendFrame(s *engine.Frontend, f wire.Frame) (err error) {
 	switch f.Type {
-	case wire.TypeSubmit:
+	case wire.TypeSubmit, wire.TypeEarlySubmit:
 		if c.submit, err = wire.DecodeSubmits(c.submit, f); err == nil {
 			s.Submit(c.submit)
 		}

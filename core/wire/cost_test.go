@@ -63,7 +63,7 @@ func decode(f Frame) {
 		_, _ = DecodeWelcome(f)
 	case TypeRefusal:
 		_, _ = DecodeRefusal(f)
-	case TypeSubmit:
+	case TypeSubmit, TypeEarlySubmit:
 		_, _ = DecodeSubmits(nil, f)
 	case TypeCancel:
 		_, _ = DecodeCancels(nil, f)
@@ -112,7 +112,7 @@ func decode(f Frame) {
 
 // TestDecodeKnowsEveryType: a type that is added to the protocol must also be added to the fuzz target.
 func TestDecodeKnowsEveryType(t *testing.T) {
-	if TypePlanRecord+1 != typeEnd {
+	if TypeEarlySubmit+1 != typeEnd {
 		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypePlanRecord)
 	}
 }

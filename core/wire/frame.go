@@ -39,6 +39,7 @@ const (
 	TypeSpareStart
 	TypeSpareEnd
 	TypePlanRecord
+	TypeEarlySubmit // submits of which some have a ReadyIn; since version 10
 	typeEnd
 )
 
@@ -48,7 +49,7 @@ var typeNames = [typeEnd]string{
 	"lead", "follow", "standby hello", "learned",
 	"placement", "placement report", "loadable",
 	"model command", "model answer", "unserved models",
-	"spare offer", "spare start", "spare end", "plan record",
+	"spare offer", "spare start", "spare end", "plan record", "early submit",
 }
 
 // String returns the type's name for errors.
@@ -94,7 +95,7 @@ var sizeMin = [typeEnd]int{
 	TypePlacement: placementBytes, TypePlacementReport: placementReportBytesMin, TypeLoadable: loadableBytesMin,
 	TypeModelCommand: commandBytesMin, TypeModelAnswer: answerBytesMin, TypeUnserved: unservedBytesMin,
 	TypeSpareOffer: spareOfferBytesMin, TypeSpareStart: spareStartBytes, TypeSpareEnd: spareEndBytes,
-	TypePlanRecord: planRecordBytesMin,
+	TypePlanRecord: planRecordBytesMin, TypeEarlySubmit: earlySubmitBytes,
 }
 
 // Frame is a decoded header and the bytes that follow it: Count messages of one type.

@@ -53,7 +53,7 @@ func recode(f Frame) ([]byte, error) {
 	case TypeRefusal:
 		m, err := DecodeRefusal(f)
 		return AppendRefusal(nil, m), err
-	case TypeSubmit:
+	case TypeSubmit, TypeEarlySubmit:
 		m, err := DecodeSubmits(nil, f)
 		return AppendSubmits(nil, m), err
 	case TypeCancel:

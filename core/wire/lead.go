@@ -160,7 +160,7 @@ func SetVersion(frames []byte, version uint16) []byte {
 		frame := frames[at : at+HeaderBytes+int(le.Uint32(frames[at:]))]
 		t := Type(frame[4])
 		// Most messages are the same in every version: only the header's byte changes, in place.
-		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved || t == TypePeers); grown && !copied {
+		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved || t == TypePeers || t == TypeEarlySubmit); grown && !copied {
 			out, copied = append([]byte(nil), frames[:at]...), true
 		}
 
@@ -178,11 +178,24 @@ func SetVersion(frames []byte, version uint16) []byte {
 			out = downgradePeers(out, frame, version)
 		case copied && t == TypeLoadable:
 			out = downgradeLoadables(out, frame, version)
+		case copied && t == TypeEarlySubmit:
+			out = downgradeSubmits(out, frame, version)
 		case copied:
 			out = append(out, frame...)
 		}
 	}
 	return out
+}
+
+// downgradeSubmits appends a frame of submits without ReadyIn, which versions before 10 do not know.
+func downgradeSubmits(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypeEarlySubmit, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
+	if m, err := DecodeSubmits(nil, f); err == nil {
+		at := len(dst)
+		dst = appendFixed(dst, TypeSubmit, m, submitBytes, putSubmit)
+		dst[at+5] = byte(version)
+	}
+	return dst
 }
 
 // downgradeModels appends a frame of models in an earlier version. The frame was encoded by this process.

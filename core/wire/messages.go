@@ -14,17 +14,18 @@ import (
 // Version is the protocol's version. A peer may speak any version from VersionMin, so that a cluster can be upgraded
 // part by part; the handshake refuses others with an error that names the version.
 const (
-	Version    = 9
+	Version    = 10
 	VersionMin = 4
 )
 
 // Versions in which messages gained fields.
 const (
-	StagesVersion   = 7 // results contain stages
-	GPUsVersion     = 8 // backends report their GPUs' kinds and memory
-	NodesVersion    = 8 // backends are nodes: inputs may lie in their memory
-	SequenceVersion = 8 // models describe sequences
-	OptionalVersion = 9 // models describe optional inputs and early exits
+	StagesVersion   = 7  // results contain stages
+	GPUsVersion     = 8  // backends report their GPUs' kinds and memory
+	NodesVersion    = 8  // backends are nodes: inputs may lie in their memory
+	SequenceVersion = 8  // models describe sequences
+	OptionalVersion = 9  // models describe optional inputs and early exits
+	ReadyVersion    = 10 // submits say when their input will be there
 )
 
 // The window of a frontend's session: the number of its places for live requests.
@@ -42,6 +43,10 @@ type Submit struct {
 	Priority uint8
 	Budget   int64            // ns until the deadline, counted from sending
 	Input    model.Descriptor // in the memory of the frontend, or of the node that it names
+	// ReadyIn is how long after sending the input will be there at the earliest, in ns; 0: it is there. The scheduler
+	// sends no batch with the request that could read it before. Another Submit of the request with 0 says that the
+	// input is there now. Since protocol 10; an earlier scheduler takes the input to be there.
+	ReadyIn int64
 }
 
 // Cancel withdraws a request that may still be queued. Frontend → scheduler.

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"downbeat.dev/core/model"
 )
@@ -11,13 +12,14 @@ var le = binary.LittleEndian
 
 // Sizes of the messages of fixed size.
 const (
-	descriptorBytes = 16
-	submitBytes     = 21 + descriptorBytes
-	cancelBytes     = 12
-	outcomeBytes    = 9
-	pingBytes       = 8
-	pongBytes       = 16
-	welcomeBytes    = 6
+	descriptorBytes  = 16
+	submitBytes      = 21 + descriptorBytes
+	earlySubmitBytes = submitBytes + 8
+	cancelBytes      = 12
+	outcomeBytes     = 9
+	pingBytes        = 8
+	pongBytes        = 16
+	welcomeBytes     = 6
 )
 
 // appendFixed appends frames that carry m; put encodes one message of size bytes.
@@ -96,10 +98,23 @@ func getDescriptor(b []byte, d *model.Descriptor) {
 	d.Key, d.Offset, d.Length = le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
 }
 
-// AppendSubmits appends frames carrying m.
+// AppendSubmits appends frames carrying m. Only frames of the type TypeEarlySubmit have ReadyIn, so that the others take
+// no more bytes than before version 10.
 func AppendSubmits(dst []byte, m []Submit) []byte {
-	return appendFixed(dst, TypeSubmit, m, submitBytes, putSubmit)
+	for len(m) > 0 {
+		// Each frame has one type.
+		n := min(len(m), frameBytesSoft/earlySubmitBytes)
+		if slices.ContainsFunc(m[:n], isEarly) {
+			dst = appendFixed(dst, TypeEarlySubmit, m[:n], earlySubmitBytes, putEarlySubmit)
+		} else {
+			dst = appendFixed(dst, TypeSubmit, m[:n], submitBytes, putSubmit)
+		}
+		m = m[n:]
+	}
+	return dst
 }
+
+func isEarly(m Submit) bool { return m.ReadyIn != 0 }
 
 func putSubmit(b []byte, m *Submit) {
 	_ = b[submitBytes-1]
@@ -110,15 +125,32 @@ func putSubmit(b []byte, m *Submit) {
 	putDescriptor(b[21:], &m.Input)
 }
 
-// DecodeSubmits decodes f, using dst's memory.
+func putEarlySubmit(b []byte, m *Submit) {
+	putSubmit(b, m)
+	le.PutUint64(b[submitBytes:], uint64(m.ReadyIn))
+}
+
+// DecodeSubmits decodes f, of either type, using dst's memory.
 func DecodeSubmits(dst []Submit, f Frame) ([]Submit, error) {
-	return decodeFixed(dst, f, TypeSubmit, submitBytes, getSubmit)
+	if f.Type != TypeEarlySubmit {
+		return decodeFixed(dst, f, TypeSubmit, submitBytes, getSubmit)
+	}
+	dst, err := decodeFixed(dst, f, TypeEarlySubmit, earlySubmitBytes, getEarlySubmit)
+	if err == nil && !slices.ContainsFunc(dst, isEarly) {
+		return dst[:0], fmt.Errorf("%w: early submits whose inputs are all there", ErrMalformed)
+	}
+	return dst, err
 }
 
 func getSubmit(b []byte, m *Submit) {
 	_ = b[submitBytes-1]
-	m.ID, m.Budget, m.Model, m.Priority = le.Uint64(b), int64(le.Uint64(b[8:])), le.Uint32(b[16:]), b[20]
+	m.ID, m.Budget, m.Model, m.Priority, m.ReadyIn = le.Uint64(b), int64(le.Uint64(b[8:])), le.Uint32(b[16:]), b[20], 0
 	getDescriptor(b[21:], &m.Input)
+}
+
+func getEarlySubmit(b []byte, m *Submit) {
+	getSubmit(b, m)
+	m.ReadyIn = int64(le.Uint64(b[submitBytes:]))
 }
 
 // AppendCancels appends frames carrying m.

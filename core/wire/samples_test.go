@@ -141,13 +141,15 @@ func typeSamples(t testing.TB) []sample {
 	}...)
 }
 
-// spareSamples returns the samples of spare work and of plans.
+// spareSamples returns the samples of spare work, of plans and of early submits.
 func spareSamples(must func([]byte, error) []byte) []sample {
 	offers := []SpareOffer{{Work: 3, Name: "learn vehicle-s", Step: 2e6, Weight: 0.5}, {Work: 4}}
 	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
 	ends := []SpareEnd{{Number: 1 << 50, FreeIn: -1}, {Number: 2}}
 	record := PlanRecord{7, `{"number":7}`}
+	early := []Submit{{ID: 9, Model: 3, Budget: 25e6, Input: model.Descriptor{Key: 5, Length: 6}, ReadyIn: 4e6}, {ID: 10, Budget: 1}, {ID: 11, ReadyIn: -1}}
 	return []sample{
+		{"submit_early", AppendSubmits(nil, early), early, func(f Frame) (any, error) { return DecodeSubmits(nil, f) }},
 		{"plan_record", must(AppendPlanRecord(nil, &record)), record, func(f Frame) (any, error) { return DecodePlanRecord(f) }},
 		{"spare_offer", must(AppendSpareOffers(nil, offers)), offers, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
 		{"spare_start", AppendSpareStarts(nil, starts), starts, func(f Frame) (any, error) { return DecodeSpareStarts(nil, f) }},

@@ -129,3 +129,26 @@ func TestEarlierVersionIsWritten(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestReadyInIsLeftOut shows that a peer before version 10 gets submits without ReadyIn, between other messages, and
+// that a frame of its version has none.
+func TestReadyInIsLeftOut(t *testing.T) {
+	m := []Submit{{ID: 1, Budget: 7}, {ID: 2, Budget: 8, ReadyIn: 3}}
+	frames := AppendSubmits(AppendSubmits(AppendPing(nil, Ping{1}), m), m[:1])
+	want := [][]Submit{nil, {{ID: 1, Budget: 7}, {ID: 2, Budget: 8}}, m[:1]}
+	r := NewReader(bytes.NewReader(SetVersion(bytes.Clone(frames), ReadyVersion-1)))
+	for i := range want {
+		f, err := r.Next()
+		if err != nil || f.Version != ReadyVersion-1 {
+			t.Fatalf("frame %d: version %d, %v", i, f.Version, err)
+		}
+		if got, err := DecodeSubmits(nil, f); i > 0 && (err != nil || !reflect.DeepEqual(got, want[i])) {
+			t.Errorf("frame %d: %+v, %v", i, got, err)
+		}
+	}
+
+	none := appendFixed(nil, TypeEarlySubmit, m[:1], earlySubmitBytes, putEarlySubmit)
+	if got, err := DecodeSubmits(nil, frameOf(t, none)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a ReadyIn of 0 in every message: %+v, %v", got, err)
+	}
+}
