@@ -67,12 +67,19 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	}
 
 	// Only in a full queue do requests compete for room.
-	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr, deadline) {
+	if look && m.q.n >= p.room(m) && !p.makeRoom(m, pr, deadline) {
 		m.q.since--
 		return nil, p.refuse(vocabulary.QueueFull)
 	}
 
 	p.stats.Enqueued++
+	return p.join(now, m, at, deadline, pr), vocabulary.ReasonNone
+}
+
+// join puts a request into its queue and brings the candidate up to date. The caller writes the fields of the request
+// that are not arguments.
+func (p *Partition) join(now Time, m *model, at int32, deadline Time, pr Priority) *Request {
+	look := m.q.n >= m.q.quiet
 	if m.q.full() {
 		m.q.makeRoom(&p.out.memory)
 	}
@@ -92,14 +99,17 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	} else if look && (m.state != ripe || m.crowded || p.avoids(now, m)) {
 		p.refreshCandidate(now, m, at)
 	}
-	return r, vocabulary.ReasonNone
+	return r
 }
 
 // makeRoom drops a queued request in favor of one that matters more or has an earlier deadline.
 func (p *Partition) makeRoom(m *model, pr Priority, deadline Time) bool {
-	i := m.q.victim(pr, deadline, &m.priorities)
+	i := -1
+	if m.q.n > 0 {
+		i = m.q.victim(pr, deadline, &m.priorities)
+	}
 	if i < 0 {
-		return false
+		return p.early > 0 && p.makeRoomEarly(m, pr, deadline)
 	}
 	p.drop(m.q.at(i), vocabulary.QueueFull)
 	m.q.remove(i, &m.priorities)

@@ -5,7 +5,7 @@ import vocabulary "downbeat.dev/core/model"
 // Holds reports whether a request is, or may be, queued: it searches the searchMax earliest deadlines.
 func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
 	m, _ := p.find(id)
-	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax)
+	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax || p.early > 0 && p.findEarly(m, r, origin) >= 0)
 }
 
 // search returns the place of a request; -1 if it is not among the searchMax earliest deadlines.
@@ -29,6 +29,10 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 		return false
 	}
 
+	if p.early > 0 && p.cancelEarly(m, at, r, origin) {
+		return true
+	}
+
 	// Bound the search, because the caller holds a lock.
 	i := p.search(m, r, origin)
 	if i < 0 {
@@ -50,6 +54,9 @@ func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
 	m, at := p.find(id)
 	if m == nil {
 		return
+	}
+	if p.early > 0 {
+		p.cancelAllEarly(m, at, origin)
 	}
 	if m.q.len() > searchMax {
 		p.sweepFor(m, withdrawal{origin: origin, all: true})

@@ -69,7 +69,7 @@ func (p *Partition) refreshCandidate(now Time, m *model, at int32) {
 // setQuiet lets requests join the queue without a check while it has fewer than n. Every request is checked while no
 // GPU serves the model, and while a new request may use a GPU that the queued ones avoid.
 func (p *Partition) setQuiet(m *model, n int32) {
-	if m.q.quiet = min(n, m.queueMax); p.avoids(p.now, m) || p.hasNoGPUs(m) {
+	if m.q.quiet = min(n, p.room(m)); p.avoids(p.now, m) || p.hasNoGPUs(m) {
 		m.q.quiet = 0
 	}
 }

@@ -31,10 +31,11 @@
 //	I3 ExecAt ≤ Latest: no batch is sent that misses a deadline in it;
 //	I4 no batch is larger than its profile's Max, none is empty;
 //	I5 every Grant is answered by exactly one Free;
-//	I6 a queue holds at most QueueMax requests, outputs hold what one burst produced;
+//	I6 a queue holds at most QueueMax requests, early ones included, outputs hold what one burst produced;
 //	I7 the same calls give the same outputs;
 //	I8 once its messages have arrived, in whatever order, a Ranker knows each model's newest Candidate;
-//	I9 no batch on a GPU of a group has a request that avoids the group, unless its queue is longer than 256.
+//	I9 no batch on a GPU of a group has a request that avoids the group, unless its queue is longer than 256;
+//	I10 no early request is in a batch that was sent before its time.
 //
 // # Concurrency
 //

@@ -75,6 +75,17 @@ func (h *halves) step() {
 		p := h.part(r.Model)
 		h.enqueued(r, p.Enqueue(h.now, r))
 		h.collect(p)
+	case 5:
+		r, from := h.request(&h.tape, h.now), h.now.Add(h.span()/2)
+		p := h.part(r.Model)
+		e, why := p.AdmitEarly(h.now, r.Model, r.Deadline, r.Priority, from)
+		if e != nil {
+			r.Avoid = 0
+			*e = r
+		}
+		h.enqueued(r, why)
+		h.noteEarly(r, from, why)
+		h.collect(p)
 	case 6, 7:
 		h.tell(h.now.Add(max(0, h.span())))
 	case 8, 9:

@@ -81,6 +81,19 @@ func (p *play) step() {
 	default:
 		r := p.request(&p.tape, now)
 		p.take(func() { p.enqueued(r, p.s.Enqueue(now, r)) })
+	case 7:
+		r, from := p.request(&p.tape, now), now.Add(p.span()/2)
+		p.take(func() {
+			why := p.s.JoinEarly(now, r, from)
+			p.enqueued(r, why)
+			p.noteEarly(r, from, why)
+		})
+	case 6:
+		r := Request{ID: p.nextID - min(p.nextID, RequestID(p.n(16))), Model: ModelID(p.n(fuzzModels))}
+		p.take(func() {
+			p.s.Hasten(now, r.Model, r.ID, r.Origin)
+			delete(p.early, r.ID)
+		})
 	case 8, 9:
 		p.tell(now.Add(max(0, p.span())))
 	case 10, 11, 12:

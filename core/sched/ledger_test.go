@@ -52,6 +52,14 @@ type ledger struct {
 	sent       []Batch // all of them, without requests
 	nextID     RequestID
 	hash       uint64
+	early      map[RequestID]Time // when an early request joins its queue
+}
+
+// noteEarly records from when a request may be in a batch.
+func (l *ledger) noteEarly(r Request, from Time, why vocabulary.Reason) {
+	if why == vocabulary.ReasonNone {
+		l.early[r.ID] = from
+	}
 }
 
 type fuzzGPU struct {
@@ -67,7 +75,7 @@ type living struct {
 }
 
 func newLedger(t *testing.T) *ledger {
-	return &ledger{Observer: invariants.Observer{Object: t.Fatalf}, t: t, live: map[RequestID]*living{}, twice: map[RequestID]bool{}, models: map[ModelID]Service{}, gpus: map[GPUID]*fuzzGPU{}}
+	return &ledger{Observer: invariants.Observer{Object: t.Fatalf}, t: t, live: map[RequestID]*living{}, twice: map[RequestID]bool{}, models: map[ModelID]Service{}, gpus: map[GPUID]*fuzzGPU{}, early: map[RequestID]Time{}}
 }
 
 // tell moves the clock to now and returns it.
@@ -189,6 +197,9 @@ func (l *ledger) batch(b Batch) {
 			continue // the requests cannot be told apart
 		}
 		l.Keeps(&planned, 0, uint64(id), int64(r.Deadline))
+		if l.told < l.early[id] {
+			l.t.Fatalf("I10: at %d request %+v is in batch %+v, its input is there from %d", l.told, r, b, l.early[id])
+		}
 		if r.Model != b.Model {
 			l.t.Fatalf("request %+v in batch %+v", r, b)
 		}

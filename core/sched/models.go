@@ -45,11 +45,14 @@ func (p *Partition) dropAboveLimit(m *model) {
 	if p.hasNoGPUs(m) {
 		keep, why = 0, vocabulary.NoBackend
 	}
-	for m.q.len() > keep {
+	for m.q.len() > 0 && p.Queued(m.id) > keep {
 		// Drop the latest deadlines: they would be served last.
 		last := m.q.len() - 1
 		p.drop(m.q.at(last), why)
 		m.q.remove(last, &m.priorities)
+	}
+	if p.early > 0 {
+		p.dropEarly(m, max(0, keep-m.q.len()), why)
 	}
 }
 
@@ -165,6 +168,10 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 		p.drop(m.q.at(i), vocabulary.UnknownModel)
 	}
 	m.q.pop(m.q.len(), &m.priorities)
+	if p.early > 0 {
+		p.dropEarly(m, 0, vocabulary.UnknownModel)
+		delete(p.earlyOf, m.id)
+	}
 
 	// Notify Rankers before the homes are forgotten.
 	for _, sub := range m.homesNow(nil) {

@@ -36,6 +36,10 @@ type Partition struct {
 	avoiding map[ModelID]avoidance // see avoids
 	aside    []Request             // see setAside
 
+	early   int                    // requests of all models whose input is not there yet: see AdmitEarly
+	earlyOf map[ModelID]*earlyList // nil: there never was one
+	joins   *wheel                 // by place in models: when the model's next early request joins its queue; nil as above
+
 	forecasting   bool // Rankers have spare work
 	lastForecasts []lastForecast
 	crowds        []crowd  // by sub-cluster
@@ -166,6 +170,9 @@ func (p *Partition) formBatch(now Time, m *model, h *home, g Grant) bool {
 func (p *Partition) Advance(now Time) {
 	now = p.clock(now)
 	p.stepSweep(now)
+	if p.early > 0 {
+		p.joinReady(now)
+	}
 
 	p.due = p.timers.advance(now, p.due[:0])
 	for _, at := range p.due {
@@ -199,10 +206,14 @@ func (p *Partition) NextWake() Time {
 	if len(p.sweeps) > 0 {
 		return p.now
 	}
-	if p.places == nil {
-		return p.timers.next()
+	at := p.timers.next()
+	if p.early > 0 {
+		at = min(at, p.joins.next())
 	}
-	return min(p.timers.next(), p.places.due)
+	if p.places == nil {
+		return at
+	}
+	return min(at, p.places.due)
 }
 
 // Release takes back a piece that Batch.Keep returned.
@@ -214,10 +225,10 @@ func (p *Partition) Outputs() *Outputs { return &p.out }
 // Stats returns the counters.
 func (p *Partition) Stats() Stats { return p.stats }
 
-// Queued returns the number of a model's queued requests.
+// Queued returns the number of a model's queued requests, early ones included.
 func (p *Partition) Queued(id ModelID) int {
 	if m, _ := p.find(id); m != nil {
-		return m.q.len()
+		return m.q.len() + int(m.queueMax-p.room(m))
 	}
 	return 0
 }

@@ -153,6 +153,24 @@ func (s *Scheduler) Join(now Time, r Request) vocabulary.Reason {
 	return s.part.Enqueue(now, r)
 }
 
+// JoinEarly is Join for a request that may be in a batch sent at from or later: see Partition.AdmitEarly.
+func (s *Scheduler) JoinEarly(now Time, r Request, from Time) vocabulary.Reason {
+	s.reset()
+	e, why := s.part.AdmitEarly(now, r.Model, r.Deadline, r.Priority, from)
+	if e != nil {
+		*e = r
+	}
+	return why
+}
+
+// Hasten lets an early request join its queue now: see Partition.Hasten.
+func (s *Scheduler) Hasten(now Time, m ModelID, r RequestID, origin uint32) bool {
+	s.reset()
+	ok := s.part.Hasten(now, m, r, origin)
+	s.pump(now)
+	return ok
+}
+
 // Cancel withdraws a request. True: it was queued.
 func (s *Scheduler) Cancel(now Time, m ModelID, r RequestID, origin uint32) bool {
 	s.reset()

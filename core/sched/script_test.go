@@ -21,7 +21,8 @@ import (
 //	                        home, or - where it does not run; change: the service exists already
 //	price sub=N price=F
 //	gpu id=N [sub=N] | gpu-gone id=N | model-gone id=N
-//	req at=D id=N[-M] model=N [deadline=D] [priority=N]   the deadline defaults to at+SLO
+//	req at=D id=N[-M] model=N [deadline=D] [priority=N] [from=D]   the deadline defaults to at+SLO; from: it is early
+//	hasten at=D id=N model=N
 //	cancel at=D id=N model=N deadline=D
 //	done at=D batch=N gpu=N [free=D]
 //	advance to=D            wakes at every NextWake until then
@@ -66,6 +67,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.now = Time(s.span(d, "at", Duration(s.now)))
 		ok := s.s.Cancel(s.now, ModelID(s.num(d, "model", 1)), RequestID(s.num(d, "id", 0)), 0)
 		fmt.Fprintln(&s.out, "canceled:", ok)
+	case "hasten":
+		s.now = Time(s.span(d, "at", Duration(s.now)))
+		ok := s.s.Hasten(s.now, ModelID(s.num(d, "model", 1)), RequestID(s.num(d, "id", 0)), 0)
+		fmt.Fprintln(&s.out, "hastened:", ok)
 	case "done":
 		s.now = Time(s.span(d, "at", Duration(s.now)))
 		s.result(s.s.Complete(s.now, BatchID(s.num(d, "batch", 0)), GPUID(s.num(d, "gpu", 0)), Time(s.span(d, "free", Duration(s.now)))))
@@ -155,7 +160,13 @@ func (s *script) request(d *datadriven.TestData) {
 	for id := lo; id <= hi; id++ {
 		r := Request{ID: RequestID(id), Model: ModelID(m), Priority: Priority(s.num(d, "priority", 0))}
 		r.Deadline = Time(s.span(d, "deadline", Duration(s.now.Add(s.slo[m]))))
-		if why := s.s.Enqueue(s.now, r); why != vocabulary.ReasonNone {
+		why := vocabulary.ReasonNone
+		if d.HasArg("from") {
+			why = s.s.JoinEarly(s.now, r, Time(s.span(d, "from", 0)))
+		} else {
+			why = s.s.Enqueue(s.now, r)
+		}
+		if why != vocabulary.ReasonNone {
 			fmt.Fprintf(&s.out, "%v refuse %d: %v\n", time.Duration(s.now), id, why)
 		}
 		s.act()
