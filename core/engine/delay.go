@@ -32,6 +32,14 @@ func (d *delays) percentiles(latest, permille int) (p50, high int64) {
 	return s[n/2], s[n*permille/1000]
 }
 
+// least returns the least of the latest samples; 0 without samples.
+func (d *delays) least() int64 {
+	if d.n == 0 {
+		return 0
+	}
+	return slices.Min(d.ns[:min(d.n, len(d.ns))])
+}
+
 // bounds returns d_ctrl and d_data as measured by backend b. Pings are sent ten times a second; the kernel measures
 // with each message, and its variance sets a lower bound of d_ctrl.
 func (b *Backend) bounds() (ctrl, data sched.Duration) {
@@ -61,6 +69,31 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 		}
 	}
 	return bound.Ctrl, bound.Data
+}
+
+// leastTrip returns the least time that an order takes to a backend: half of the shortest round trip. It is 0 while some
+// backend has not been measured.
+func (g *registry) leastTrip() sched.Duration {
+	least := sched.Duration(0)
+	for i, b := range g.backends {
+		b.mu.Lock()
+		trip := sched.Duration(b.trips.least() / 2)
+		b.mu.Unlock()
+		if i == 0 || trip < least {
+			least = trip
+		}
+	}
+	return least
+}
+
+// applyLeastTrip tells the partitions the least trip, which no queued request depends on.
+func (g *registry) applyLeastTrip() {
+	least := g.leastTrip()
+	for _, p := range g.e.parts {
+		p.mu.Lock()
+		p.leastTrip = least
+		p.mu.Unlock()
+	}
 }
 
 // overrun is how late batches end compared with their plan, as seen by the scheduler: slow executions, late starts,

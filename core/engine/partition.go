@@ -36,6 +36,7 @@ type partition struct {
 	told       atomic.Uint64     // and those that have delivered theirs; not under mu
 	gens       *rand.ChaCha8     // nil in virtual time, where batches are numbered alike in each run
 	watched    sched.Time        // time of the watchdog's last look; only housekeeping uses it
+	leastTrip  sched.Duration    // the least time that an order takes to any backend; 0: unknown
 	homes      []uint32          // by model: its sub-cluster, or severalHomes + a place in several
 	several    [][]uint32        // the sub-clusters of models with several homes, each list once
 	spread     []spreadSub       // the sub-clusters in several
@@ -50,7 +51,10 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) m
 	// An id that is queued already is the same request sent twice: the first one's answer stands.
 	entry, tag := s.findEntry(m.ID)
 	if *entry == tag && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
-		p.duplicates++
+		// Without ReadyIn it tells of an early request that its input is there.
+		if m.ReadyIn != 0 || !p.s.Hasten(now, sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
+			p.duplicates++
+		}
 		return duplicate
 	}
 
@@ -63,7 +67,7 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) m
 	// Batches may end late, so the scheduler plans for an earlier deadline.
 	budget := sched.Duration(min(m.Budget, sched.SLOLimit))
 	due := now.Add(budget)
-	r, why := p.s.Admit(now, sched.ModelID(m.Model), due-p.overrunOf(m.Model).margin(budget), sched.Priority(m.Priority))
+	r, why := p.admit(now, m, due-p.overrunOf(m.Model).margin(budget))
 	if r == nil {
 		// Admit refuses the request before it is queued, so no drop will name the rule.
 		if why == model.DeadlineCannotBeMet {
@@ -80,6 +84,22 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) m
 	*entry = tag
 	p.live++
 	return model.ReasonNone
+}
+
+// admit queues a request that must end by a time, or sets it aside until its input is there. r is nil if it is refused.
+func (p *partition) admit(now sched.Time, m *wire.Submit, end sched.Time) (r *sched.Request, why model.Reason) {
+	id, pr := sched.ModelID(m.Model), sched.Priority(m.Priority)
+	switch {
+	case m.ReadyIn == 0:
+		return p.s.Admit(now, id, end, pr)
+	case m.ReadyIn < 0: // no time at which it could be read
+		return nil, model.InputUnavailable
+	}
+
+	// The order reaches its backend a trip later, so it may leave that much before the input is there. The time that
+	// the Submit itself took is not known, and delays the request.
+	from := now.Add(sched.Duration(min(m.ReadyIn, sched.SLOLimit)) - p.leastTrip)
+	return p.s.AdmitEarly(now, id, end, pr, from)
 }
 
 // duplicate is accept's result for an id that is queued already.

@@ -208,6 +208,7 @@ func (g *registry) applyDelays(now sched.Time) {
 		return
 	}
 	g.measured = now
+	g.applyLeastTrip()
 
 	ctrl, data := g.delays()
 	if g.e.o.Ctrl > 0 {

@@ -57,7 +57,7 @@ var rules = map[int][2]string{
 	int(model.ExecutionFailed):     {"execution failed", "its batch failed on the GPU"},
 	int(model.InputUnavailable):    {"input unavailable", "its backend could not read the input from the frontend"},
 	int(model.FloorTooHigh):        {"accuracy floor", "no served variant reaches its floor"},
-	ruleArrivedLate:                {"arrived too late", "it had less time left than the quickest variant takes"},
+	ruleArrivedLate:                {"arrived too late", "it had less time left, or would have when its input is there, than the quickest variant takes"},
 	ruleExpired:                    {"no GPU in time", "no GPU came while a batch of one could still meet its deadline"},
 	ruleWindowed:                   {"window", "given up at a grant, so that those behind it are answered in time"},
 	ruleLeftBehind:                 {"left behind", "the batches that it allowed were too small to keep up with the load"},

@@ -24,7 +24,7 @@ import (
 //	engine [queue=N] [requests=N] [partitions=N] [prompt] [epoch=D]    begins anew; limits are engine.Options', prompt defers nothing
 //	backend NAME gpus=N models=(m,…) [loadable=(m,…)] [memory=N]    ℓ(1) = 5 ms, a ms more for each request, 8 at most; a model is of 40 bytes
 //	frontend NAME [window=N]
-//	submit NAME id=N[-M] model=m budget=D [priority=N]
+//	submit NAME id=N[-M] model=m budget=D [priority=N] [ready=D]
 //	cancel NAME id=N model=m
 //	hang NAME          batches that come from now on never end
 //	fail NAME reason=R [untold] [times=N]   every request of every batch ends so, or the next N; without a reason they work again
@@ -202,10 +202,13 @@ func (s *scripted) submit(d *datadriven.TestData, f *front) bool {
 		d.Fatalf(s.t, "id: %v", err)
 	}
 
-	m := s.model(d, f)
+	m, ready := s.model(d, f), int64(0)
+	if d.HasArg("ready") {
+		ready = int64(s.span(d, s.word(d, "ready")))
+	}
 	var all []wire.Submit
 	for id := from; id <= to; id++ {
-		all = append(all, wire.Submit{ID: uint64(id), Model: m, Budget: int64(s.span(d, s.word(d, "budget"))), Priority: uint8(s.num(d, "priority", 0))})
+		all = append(all, wire.Submit{ID: uint64(id), Model: m, Budget: int64(s.span(d, s.word(d, "budget"))), Priority: uint8(s.num(d, "priority", 0)), ReadyIn: ready})
 	}
 	return f.Submit(all)
 }
