@@ -403,6 +403,9 @@ int cuMemHostAlloc(void **p, size_t n, unsigned) { return (*p = aligned_alloc(40
 int cuMemFreeHost(void *p) { free(p); return OK; }
 int cuMemHostRegister_v2(void *, size_t, unsigned) { return OK; }
 int cuMemHostUnregister(void *) { return OK; }
+// Commands run at once, so a priority has no effect; one out of range, which a driver would clamp, is refused.
+int cuCtxGetStreamPriorityRange(int *lowest, int *highest) { *lowest = 0; *highest = -5; return OK; }
+int cuStreamCreateWithPriority(void **s, unsigned, int p) { *s = malloc(1); return p == 0 || p == -5 ? OK : INVALID_VALUE; }
 int cuStreamCreate(void **s, unsigned) { *s = malloc(1); return OK; }
 int cuStreamDestroy_v2(void *s) { free(s); return OK; }
 int cuStreamWaitEvent(void *, void *, unsigned) { return OK; } // earlier records are complete already

@@ -22,6 +22,7 @@ var contract = []struct {
 	{"copies return what they took", copiesRoundTrip},
 	{"a stream keeps its order", streamKeepsOrder},
 	{"a wait orders two streams", waitOrdersStreams},
+	{"a spare stream does its work", spareStreamWorks},
 	{"an event never recorded is done", eventNeverRecorded},
 	{"elapsed grows with the work", elapsedGrows},
 	{"a graph does what was captured", graphReplays},
@@ -182,6 +183,23 @@ func copiesRoundTrip(t *testing.T, d *cuda.Device) {
 	}
 	if !bytes.Equal(f.host.Bytes(), want) {
 		t.Error("bytes differ after the round trip")
+	}
+}
+
+func spareStreamWorks(t *testing.T, d *cuda.Device) {
+	f := fix(t, d, 4096)
+	defer f.free()
+	spare, err := d.NewSpareStream()
+	must(t, err)
+	defer spare.Free()
+	var s cuda.Submission
+	for i := range 50 { // I3 holds on it, too
+		s.Fill(spare, f.mem.Address(), byte(i), 4096)
+	}
+	s.CopyOut(spare, f.host.Bytes(), f.mem.Address())
+	finish(t, d, &s, spare)
+	if b := f.host.Bytes(); b[0] != 49 || b[4095] != 49 {
+		t.Errorf("got %d and %d, want 49", b[0], b[4095])
 	}
 }
 

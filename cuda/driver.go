@@ -23,7 +23,7 @@ type driver interface {
 	registerHost(p unsafe.Pointer, bytes int64) Code
 	unregisterHost(p unsafe.Pointer) Code
 
-	newStream() (uint64, Code)
+	newStream(spare bool) (uint64, Code)
 	freeStream(uint64) Code
 	newEvent() (uint64, Code)
 	freeEvent(uint64) Code

@@ -38,6 +38,7 @@ type gpu struct {
 const (
 	kindStream C.int32_t = 0
 	kindEvent  C.int32_t = 1
+	kindSpare  C.int32_t = 2 // a stream, destroyed as kindStream
 )
 
 func deviceCount() (int, error) {
@@ -127,8 +128,14 @@ func (g *gpu) createHandle(kind C.int32_t) (uint64, Code) {
 	return uint64(h), c
 }
 
-func (g *gpu) newStream() (uint64, Code) { return g.createHandle(kindStream) }
-func (g *gpu) newEvent() (uint64, Code)  { return g.createHandle(kindEvent) }
+func (g *gpu) newStream(spare bool) (uint64, Code) {
+	if spare {
+		return g.createHandle(kindSpare)
+	}
+	return g.createHandle(kindStream)
+}
+
+func (g *gpu) newEvent() (uint64, Code) { return g.createHandle(kindEvent) }
 
 func (g *gpu) freeStream(h uint64) Code {
 	return Code(C.gpu_destroy(g.dev, kindStream, C.uint64_t(h)))

@@ -12,10 +12,24 @@ type emStream struct {
 	busy   bool          // the command at its head is running on an engine
 	ready  time.Duration // when the command before its head ended
 	freed  bool
+	spare  bool // gives way to others
 }
 
 // startTime is the earliest time at which the head of s can start.
 func (s *emStream) startTime() time.Duration { return max(s.ready, s.queue[s.head].at) }
+
+// precedes reports whether the head of s goes before that of o on an engine that is free from a time on. The first
+// ready is the first served, except that spare work waits while others are ready; ties go by the order of submission.
+func (s *emStream) precedes(o *emStream, free time.Duration) bool {
+	ours, theirs := s.startTime(), o.startTime()
+	switch {
+	case s.spare != o.spare && max(ours, free) == max(theirs, free):
+		return o.spare
+	case ours != theirs:
+		return ours < theirs
+	}
+	return s.queue[s.head].seq < o.queue[o.head].seq
+}
 
 type emCommand struct {
 	command
@@ -32,7 +46,7 @@ type emEvent struct {
 	at             time.Duration
 }
 
-func (m *emulated) newStream() (uint64, Code) {
+func (m *emulated) newStream(spare bool) (uint64, Code) {
 	c := m.enterCall("new stream")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
@@ -40,7 +54,7 @@ func (m *emulated) newStream() (uint64, Code) {
 	}
 
 	h := m.newHandle()
-	s := &emStream{}
+	s := &emStream{spare: spare}
 	m.streams[h] = s
 	m.order = append(m.order, s)
 	return h, CodeSuccess

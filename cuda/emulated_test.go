@@ -104,6 +104,53 @@ func TestKernelsOfOneStreamSeeEachOther(t *testing.T) {
 	}
 }
 
+// TestSpareWorkGivesWay: a kernel that is submitted while spare ones wait goes before them, after the one that runs.
+func TestSpareWorkGivesWay(t *testing.T) {
+	d := virtual(t, cuda.Emulation{Kernels: map[string]cuda.KernelFunc{"work": func(*cuda.DeviceMemory, cuda.Launch) {}},
+		KernelTime: func(cuda.Launch) time.Duration { return 3 * time.Millisecond }})
+	defer d.Close()
+	m, err := d.LoadModule([]byte("x"))
+	must(t, err)
+	defer m.Free()
+	k, err := m.Kernel("work")
+	must(t, err)
+	one := cuda.Dim{X: 1, Y: 1, Z: 1}
+
+	// endOf returns when a batch ends that comes while one of two other streams runs its kernel and the other waits.
+	endOf := func(open func() (*cuda.Stream, error)) time.Duration {
+		began := d.Now()
+		var s cuda.Submission
+		var others []*cuda.Stream
+		for range 2 {
+			st, err := open()
+			must(t, err)
+			defer st.Free()
+			others = append(others, st)
+			s.Launch(st, k, one, one, 0, []byte{0})
+		}
+		must(t, d.Submit(&s))
+		d.Advance(time.Millisecond)
+
+		st, err := d.NewStream()
+		must(t, err)
+		defer st.Free()
+		s.Reset()
+		s.Launch(st, k, one, one, 0, []byte{0})
+		finish(t, d, &s, st)
+		took := d.Now() - began
+		for _, other := range others {
+			finish(t, d, new(cuda.Submission), other)
+		}
+		return took.Truncate(time.Millisecond)
+	}
+	if got := endOf(d.NewStream); got != 9*time.Millisecond {
+		t.Errorf("behind other batches: %v, want 9 ms", got)
+	}
+	if got := endOf(d.NewSpareStream); got != 6*time.Millisecond {
+		t.Errorf("behind spare work: %v, want 6 ms", got)
+	}
+}
+
 // TestFaultAtEverySite fails each setup call of a small life in turn. Nothing leaks, and the error names the call.
 func TestFaultAtEverySite(t *testing.T) {
 	for _, code := range []cuda.Code{cuda.CodeOutOfMemory, cuda.CodeDeviceUnavailable} {

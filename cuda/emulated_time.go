@@ -60,10 +60,8 @@ func (m *emulated) beginReady() {
 				continue
 			}
 
-			// The first ready is the first served; ties go by the order of submission.
-			b := best[engine]
-			if m.engines[engine].stream == nil && s.startTime() <= horizon &&
-				(b == nil || s.startTime() < b.startTime() || s.startTime() == b.startTime() && cmd.seq < b.queue[b.head].seq) {
+			e, b := &m.engines[engine], best[engine]
+			if e.stream == nil && s.startTime() <= horizon && (b == nil || s.precedes(b, e.end)) {
 				best[engine] = s
 			}
 		}

@@ -38,11 +38,11 @@ func (f *failing) registerHost(p unsafe.Pointer, bytes int64) Code {
 	return f.driver.registerHost(p, bytes)
 }
 
-func (f *failing) newStream() (uint64, Code) {
+func (f *failing) newStream(spare bool) (uint64, Code) {
 	if f.fail("new stream") {
 		return 0, CodeOutOfMemory
 	}
-	return f.driver.newStream()
+	return f.driver.newStream(spare)
 }
 
 func (f *failing) newEvent() (uint64, Code) {

@@ -30,7 +30,8 @@
 	F(cuMemFreeHost, (void *)) \
 	F(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
 	F(cuMemHostUnregister, (void *)) \
-	F(cuStreamCreate, (void **, unsigned)) \
+	F(cuCtxGetStreamPriorityRange, (int *, int *)) \
+	F(cuStreamCreateWithPriority, (void **, unsigned, int)) \
 	F(cuStreamDestroy_v2, (void *)) \
 	F(cuStreamWaitEvent, (void *, void *, unsigned)) \
 	F(cuEventCreate, (void **, unsigned)) \
@@ -193,10 +194,17 @@ int gpu_unregister(gpu_device *d, void *p) {
 	return cuMemHostUnregister(p);
 }
 
+// The driver's default priority is the lowest, so streams of batches take the highest, and spare streams the lowest.
+static int create_stream(void **out, int spare) {
+	int lowest, highest;
+	TRY(cuCtxGetStreamPriorityRange(&lowest, &highest));
+	return cuStreamCreateWithPriority(out, STREAM_NON_BLOCKING, spare ? lowest : highest);
+}
+
 int gpu_create(gpu_device *d, int32_t kind, uint64_t *out) {
 	ENTER(d);
-	if (kind == 0) return cuStreamCreate((void **)out, STREAM_NON_BLOCKING);
-	return cuEventCreate((void **)out, 0);
+	if (kind == 1) return cuEventCreate((void **)out, 0);
+	return create_stream((void **)out, kind == 2);
 }
 
 int gpu_destroy(gpu_device *d, int32_t kind, uint64_t h) {

@@ -52,7 +52,7 @@ int gpu_free_host(gpu_device *d, void *p, int32_t pinned);
 int gpu_register(gpu_device *d, void *p, int64_t bytes);
 int gpu_unregister(gpu_device *d, void *p);
 
-// Streams are kind 0, events kind 1. gpu_query returns 600 while the event's work is not done.
+// Streams are kind 0, events kind 1, streams that give way to those of kind 0 are created as kind 2. gpu_query returns 600 while the event's work is not done.
 int gpu_create(gpu_device *d, int32_t kind, uint64_t *out);
 int gpu_destroy(gpu_device *d, int32_t kind, uint64_t h);
 int gpu_query(gpu_device *d, uint64_t event);

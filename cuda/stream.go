@@ -6,6 +6,7 @@ import "fmt"
 type Stream struct {
 	dev    *Device
 	handle uint64
+	spare  bool // not pooled: there are few, and they live long
 }
 
 // Event marks a point in a stream. Events are pooled: Free returns one to the pool, and a later owner's Record starts
@@ -37,13 +38,26 @@ func (d *Device) NewStream() (*Stream, error) {
 	d.mu.Unlock()
 
 	// The driver may take long to create a stream, so ask it without the lock.
-	h, c := d.drv.newStream()
+	return d.createStream(false)
+}
+
+// NewSpareStream returns a stream for work without a deadline: its kernels give way to those of other streams, but one
+// that runs is not stopped.
+func (d *Device) NewSpareStream() (*Stream, error) {
+	if err := d.checkUsable("new spare stream"); err != nil {
+		return nil, err
+	}
+	return d.createStream(true)
+}
+
+func (d *Device) createStream(spare bool) (*Stream, error) {
+	h, c := d.drv.newStream(spare)
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, "new stream")
 	}
 
 	d.live.streams.Add(1)
-	return &Stream{dev: d, handle: h}, nil
+	return &Stream{dev: d, handle: h, spare: spare}, nil
 }
 
 // Free returns the stream to the pool. Commands that still run on it precede those of its next owner.
@@ -55,12 +69,12 @@ func (s *Stream) Free() {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.streams) < streamsIdleMax && !d.closed.Load() {
+	if !s.spare && len(d.streams) < streamsIdleMax && !d.closed.Load() {
 		d.streams = append(d.streams, s)
 		return
 	}
 
-	// The pool is full, or Close has emptied it.
+	// The pool is full, or Close has emptied it, or the stream is no other one's equal.
 	d.drv.freeStream(s.handle)
 	d.live.streams.Add(-1)
 }

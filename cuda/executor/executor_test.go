@@ -227,6 +227,7 @@ func TestPreemptionAtALayerBoundary(t *testing.T) {
 	r.feed(&s, 7)
 	s.Fill(r.st, urgent.Address(), 0xff, urgent.Bytes())
 	s.Copy(r.st, in[0], r.in[0], 4096)
+	s.Fill(r.st, out[0], 0xff, 8192) // as feed does
 	r.wait(&s)
 	_, err = a.Run(context.Background(), r.st, 1, r.in, r.out, func(i int, _ *layers.Layer, _ time.Duration) executor.Action {
 		if i == 1 {
@@ -292,6 +293,58 @@ func TestAModelLargerThanTheDeviceRunsLayerByLayer(t *testing.T) {
 	}
 	if st := r.r.Stats(); st.Loads < 16 {
 		t.Errorf("%d loads", st.Loads)
+	}
+}
+
+// TestAPassRunsSomeLayersAtATime: between two parts of a batch another model's batch runs on the same device and takes
+// none of its memory; a batch that is given up holds nothing.
+func TestAPassRunsSomeLayersAtATime(t *testing.T) {
+	r := open(t, 64<<10, true) // room for one model and its parameters, and a part of the other's
+	defer r.close()
+	spare, err := r.d.NewSpareStream()
+	must(t, err)
+	defer spare.Free()
+	slow, err := r.r.Load(adder("slow", 6, 1), executor.Options{BatchMax: 1})
+	must(t, err)
+	defer slow.Close()
+	served, err := r.r.Load(adder("served", 6, 2), executor.Options{BatchMax: 1})
+	must(t, err)
+	defer served.Close()
+
+	// The pass has its own tensors.
+	mem, err := r.d.Alloc(3 * 4096)
+	must(t, err)
+	defer mem.Free()
+	in, out := []cuda.Address{mem.Address()}, []cuda.Address{mem.Address() + 4096, mem.Address() + 8192}
+	var s cuda.Submission
+	r.feed(&s, 5)
+	s.Copy(r.st, in[0], r.in[0], 4096)
+	s.Fill(r.st, out[0], 0xff, 8192) // as feed does
+	r.wait(&s)
+
+	for _, parts := range [][]int{{2, 1, 3}, {1, 1, 1, 1, 1, 1}, {9}, {4}} {
+		p, err := slow.Begin(spare, 1, in, out)
+		must(t, err)
+		want := 0
+		for _, n := range parts {
+			must(t, p.Advance(n, time.Second))
+			want = min(want+n, 6)
+			if all, ran := p.Layers(); all != 6 || ran != want {
+				t.Errorf("%v: %d of %d layers ran, want %d of 6", parts, ran, all, want)
+			}
+			r.enqueue(served, 1, 6, 2, 1)
+		}
+		must(t, p.End())
+		if want < 6 {
+			continue
+		}
+		s.Reset()
+		s.Copy(r.st, r.out[0], out[0], 8192)
+		r.wait(&s)
+		r.compare(1, 6, 1, 5)
+	}
+	if _, err := slow.Begin(spare, 1, in, nil); err == nil || !strings.Contains(err.Error(), "the model has 1 and 2") {
+		t.Errorf("no outputs were taken: %v", err)
 	}
 }
 
