@@ -67,6 +67,7 @@ func drawLessons(t *testing.T, r models.Recipe, from, n int, c *scene.Conditions
 func learning(t *testing.T, dir string) *System {
 	c := Default()
 	c.Models, c.HTTP, c.GRPC, c.Executors, c.Roles = dir, "127.0.0.1:0", "127.0.0.1:0", 2, Scheduler|Backend|Gateway
+	c.GPU = os.Getenv("DOWNBEAT_REQUIRE_GPU") == "1" // then its GPU also trains
 	return start(t, c)
 }
 
@@ -104,8 +105,12 @@ func TestAModelLearnsWhileItServes(t *testing.T) {
 		next += 60
 	}
 	awaitVersion(t, s, 2, teach)
-	if _, counts := s.Learned("vehicle-s"); counts.Drifts == 0 || counts.Steps == 0 || s.SpareSteps() == 0 {
+	_, counts := s.Learned("vehicle-s")
+	t.Logf("%+v", counts)
+	if counts.Drifts == 0 || counts.Steps == 0 || s.SpareSteps() == 0 {
 		t.Errorf("published after %+v and %d spare steps, want a drift and steps", counts, s.SpareSteps())
+	} else if s.Config().GPU && counts.Stopped == 0 {
+		t.Errorf("%+v: no step stopped between two layers, as a GPU's do", counts)
 	}
 
 	if err := s.Client().RollBack(t.Context(), "vehicle-s", "1"); err != nil {

@@ -60,7 +60,7 @@ export results layered
 
 part contract 60 ./cuda.test -test.run '^TestContract|^TestInventory$' -test.count 1
 part regions 60 ./regions.test -test.count 1
-part executor 60 ./layered.test -test.run '^TestContract$' -test.count 1
+part executor 60 ./layered.test -test.run '^Test(Trainer)?Contract$' -test.count 1
 part check-plain 100 bash -c 'check -small -tune=false -libraries none -match "$0"' "$match"
 part check-options 100 ./gpu.test -test.run "EveryOption/($options)" -test.count 1
 part check 120 bash -c 'check ${SMALL:+-small} $([ -d models ] && echo "-models models") -match "$0"' "$match"

@@ -14,7 +14,9 @@ import (
 // Learner trains one model further while it serves. Call Close when done.
 type Learner struct {
 	options  Options
-	trainer  *train.Trainer
+	trainer  train.Stepper
+	stepping bool          // a training step has begun and not ended
+	partly   time.Duration // its duration so far
 	serving  *judge
 	versions []Version // versions to roll back to, the serving one last
 	numbered int       // the highest number given to a version, published or not
@@ -81,6 +83,7 @@ type Version struct {
 type Counts struct {
 	Sampled, Labelled, Dropped int // inputs: kept, labelled, and dropped after waiting too long
 	Steps                      int // of training
+	Stopped                    int // how often a training step stopped between two layers
 	Judged, Published          int // candidates
 	Recalled, Reverted         int // earlier versions published again: after a drift, and because they proved better than their successor
 	Worse                      int // discarded candidates that were worse than the serving weights
@@ -113,7 +116,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 
 	// Trainer and judge hold C memory, so free what was created before an error.
 	var err error
-	l.trainer, err = train.New(o.Net, train.Options{Batch: o.Batch, Weights: weights, Library: o.Library})
+	l.trainer, err = o.Trainer(o.Net, train.Options{Batch: o.Batch, Weights: weights, Library: o.Library})
 	if err != nil {
 		return nil, fmt.Errorf("learner: %w", err)
 	}
@@ -288,6 +291,7 @@ func (l *Learner) restartCandidate() error {
 
 	// Reset the trainer as well: the mean must not follow discarded weights.
 	copy(l.candidate, l.Weights())
+	l.stepping, l.partly = false, 0
 	return l.trainer.SetWeights(l.Weights())
 }
 

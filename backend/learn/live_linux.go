@@ -111,7 +111,7 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 		return err
 	}
 
-	o := Options{Net: net, Weights: weights, Version: version, Initial: initial, Library: library, Seed: 1, Brief: true,
+	o := Options{Net: net, Weights: weights, Version: version, Initial: initial, Library: library, Seed: 1, Brief: true, Trainer: b.NewTrainer,
 		Batch: s.about.Batch, Period: s.about.comparesEvery(), Rate: s.about.Rate, Every: s.about.Every, Publish: store.Publisher(b.LoadLearnt)}
 	if s.about.Teacher != "" {
 		if s.teacher, err = openTeacher(repository, s.about.Teacher, library, net); err != nil {

@@ -25,7 +25,7 @@ func (s *Live) takeSamples() {
 }
 
 // trainOnce is the spare work: one brief step on an idle GPU.
-func (s *Live) trainOnce(time.Duration) (after func()) {
+func (s *Live) trainOnce(limit time.Duration) (after func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -33,7 +33,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 	}
 
 	// An error comes from the machine; invalid weights are no error.
-	r, err := s.learner.Step()
+	r, err := s.learner.StepWithin(limit)
 	if err != nil {
 		s.log.Error("the learner ends: its model serves on", "err", err)
 		s.closed = true

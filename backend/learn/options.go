@@ -14,6 +14,8 @@ type Options struct {
 	Version int       // their number, at least 1
 	Initial []Sample  // labelled, from the data on which the first weights were trained: at least 64
 	Library string    // ONNX Runtime; "": as in ort.Library
+	// Trainer opens what runs the training steps; nil: train.New.
+	Trainer func(train.Net, train.Options) (train.Stepper, error)
 	Seed    uint64
 
 	// Every keeps one in this many inputs that are offered without a class. 0: all.
@@ -48,6 +50,9 @@ func (o *Options) complete() error {
 	}
 
 	// Set the defaults first, so that the checks see the used values.
+	if o.Trainer == nil {
+		o.Trainer = func(n train.Net, c train.Options) (train.Stepper, error) { return train.New(n, c) }
+	}
 	setDefault(&o.Every, 1)
 	setDefault(&o.Period, defaultPeriod)
 	setDefault(&o.Looks, 5)

@@ -41,6 +41,8 @@ type Report struct {
 	Serving, Candidate float64
 	Published          bool
 	Discarded          error // why the candidate was discarded or not published
+	// Unfinished says that a training step has stopped between two layers: the next one goes on with it.
+	Unfinished bool
 }
 
 const (
@@ -56,17 +58,24 @@ const (
 // Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement; with
 // brief steps, a batch of answers for a judgement or a look. An error means that the machine failed. Errors of the
 // candidate or the teacher are in the report, and the serving weights stay.
-func (l *Learner) Step() (r Report, err error) {
+func (l *Learner) Step() (r Report, err error) { return l.StepWithin(0) }
+
+// StepWithin is Step, except that a training step stops after about the limit, if its trainer can; 0: it does not stop.
+func (l *Learner) StepWithin(limit time.Duration) (r Report, err error) {
 	began := time.Now()
-	err = l.doNext(&r)
+	err = l.doNext(&r, limit)
 	r.Took = time.Since(began)
 	if r.Work == Training {
-		l.noteStepTime(r.Took)
+		l.partly += r.Took
+	}
+	if r.Work == Training && !l.stepping {
+		l.noteStepTime(l.partly)
+		l.partly = 0
 	}
 	return r, err
 }
 
-func (l *Learner) doNext(r *Report) (err error) {
+func (l *Learner) doNext(r *Report, limit time.Duration) (err error) {
 	switch {
 	// Label first: the other work learns from labels.
 	case l.labels():
@@ -87,11 +96,13 @@ func (l *Learner) doNext(r *Report) (err error) {
 		return nil
 	}
 	r.Work = Training
-	return l.train(r)
+	return l.train(r, limit)
 }
 
-// trains reports whether there are samples to train on, and samples to judge the result soon.
-func (l *Learner) trains() bool { return l.learning && l.canTrain() && l.sinceJudge < unjudged }
+// trains reports whether a step has begun, or there are samples to train on, and samples to judge the result soon.
+func (l *Learner) trains() bool {
+	return l.stepping || l.learning && l.canTrain() && l.sinceJudge < unjudged
+}
 
 // canTrain reports whether there are samples of the present to train on; the first of them judge nothing.
 func (l *Learner) canTrain() bool {
@@ -114,8 +125,8 @@ func (l *Learner) noteStepTime(took time.Duration) {
 	}
 }
 
-// train runs one step of the training graph.
-func (l *Learner) train(r *Report) error {
+// beginStep begins a step of the training graph on a new batch.
+func (l *Learner) beginStep() error {
 	var images []byte
 	classes := int(l.options.Net.Head.(train.Classes).N)
 	targets := make([]float32, l.options.Batch*classes)
@@ -124,9 +135,25 @@ func (l *Learner) train(r *Report) error {
 		targets[i*classes+s.Class] = 1
 	}
 
-	r.Inputs = l.options.Batch
-	loss, err := l.trainer.Step(images, targets, l.options.Rate)
-	r.Loss = loss
+	l.stepping = true
+	return l.trainer.Begin(images, targets, l.options.Rate)
+}
+
+// train runs one step of the training graph, or a part of it.
+func (l *Learner) train(r *Report, limit time.Duration) error {
+	if !l.stepping {
+		if err := l.beginStep(); err != nil {
+			return err
+		}
+	}
+
+	done, loss, err := l.trainer.Advance(limit)
+	if r.Unfinished = !done && err == nil; r.Unfinished {
+		l.counts.Stopped++
+		return nil
+	}
+	l.stepping = false
+	r.Inputs, r.Loss = l.options.Batch, loss
 
 	// Only NaN differs from itself. Nothing of such a step may reach the candidate.
 	if loss != loss {

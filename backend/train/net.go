@@ -139,15 +139,33 @@ func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 	return weights, nil
 }
 
-// Training writes the graph of one training step on a batch of images, as a Trainer runs it. Inputs: image, target, and
-// the flat vectors weights, moment1 and moment2, and the rate. Outputs: loss [1] and the new three vectors. No dimension
-// is open. A server that has the graph as a layered program can stop it between two layers.
-func (n Net) Training(batch int, o Optimiser) (*onnx.Model, error) {
-	if batch < 1 {
-		return nil, fmt.Errorf("net %s: batch = %d: want at least 1", n.Name, batch)
+// Training writes the graph of one training step on a batch of images, and returns it with the weights to start from.
+// Inputs: image, target, the flat vectors weights, moment1 and moment2, and the rate, which is Optimiser.CorrectedRate.
+// Outputs: loss [1] and the new three vectors, named as the old ones with ".new". No dimension is open.
+func (n Net) Training(o Options) (*onnx.Model, []float32, error) {
+	if o.Batch < 1 || o.Batch > 4096 {
+		return nil, nil, fmt.Errorf("batch: %d: want 1 to 4096", o.Batch)
 	}
-	m, _, err := n.buildTraining(int64(batch), o.stepRuleOf(), wholeStep)
-	return m, err
+
+	want := wholeStep
+	if o.HeadsOnly {
+		if want = headsStep; len(n.Exits) == 0 {
+			return nil, nil, fmt.Errorf("net %s: heads only: it has no exits", n.Name)
+		}
+	}
+	m, params, err := n.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), want)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	weights := o.Weights
+	if weights == nil {
+		weights = initialWeights(params, o.Seed)
+	}
+	if want := n.Cost().Weights; int64(len(weights)) != want {
+		return nil, nil, fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), n.Name, want)
+	}
+	return m, weights, nil
 }
 
 // buildTraining writes forward and backward pass and the optimiser's step for a fixed batch size.
@@ -217,7 +235,7 @@ func (n Net) writeStep(g *graph, step stepRule, flat string, headsOnly bool) {
 // vectors are the flat inputs that a step updates.
 var vectors = [3]string{"weights", "moment1", "moment2"}
 
-// Options of a Trainer.
+// Options of a Stepper.
 type Options struct {
 	Batch     int
 	Weights   []float32 // initial weights; nil: drawn from Seed

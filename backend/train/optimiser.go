@@ -30,8 +30,8 @@ func (o Optimiser) stepRuleOf() stepRule {
 	return adamStep
 }
 
-// correctedRate corrects Adam's learning rate for its moments' start at 0. t counts from 1.
-func (o Optimiser) correctedRate(lr float64, t int) float64 {
+// CorrectedRate corrects Adam's learning rate for its moments' start at 0. t counts from 1.
+func (o Optimiser) CorrectedRate(lr float64, t int) float64 {
 	if o == Momentum {
 		return lr
 	}

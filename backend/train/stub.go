@@ -3,6 +3,8 @@
 package train
 
 import (
+	"time"
+
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/ort"
 )
@@ -24,6 +26,12 @@ func NewPredictor(library string, _ *onnx.Model, _ int) (*Predictor, error) {
 	_, err := ort.Open(library)
 	return nil, err
 }
+
+// Begin always fails.
+func (t *Trainer) Begin([]byte, []float32, float64) error { return ort.ErrMissing }
+
+// Advance always fails.
+func (t *Trainer) Advance(time.Duration) (bool, float32, error) { return false, 0, ort.ErrMissing }
 
 // Step always fails.
 func (t *Trainer) Step([]byte, []float32, float64) (float32, error) { return 0, ort.ErrMissing }

@@ -5,6 +5,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	ortgo "github.com/yalue/onnxruntime_go"
 
@@ -12,7 +13,7 @@ import (
 	"downbeat.dev/backend/ort"
 )
 
-// Trainer holds a network's weights and runs steps. Call Close when done.
+// Trainer holds a network's weights and runs steps with ONNX Runtime, each without a stop. Call Close when done.
 type Trainer struct {
 	net     Net
 	options Options
@@ -22,23 +23,13 @@ type Trainer struct {
 	rate    *ortgo.Tensor[float32]
 	loss    *ortgo.Tensor[float32]
 	state   [2][3]*ortgo.Tensor[float32] // weights and moments: current and next, swapped every step
+	begun   bool
 	step    int
 }
 
 // New builds the training graph and draws initial weights.
 func New(net Net, o Options) (*Trainer, error) {
-	if o.Batch < 1 || o.Batch > 4096 {
-		return nil, fmt.Errorf("batch: %d: want 1 to 4096", o.Batch)
-	}
-
-	want := wholeStep
-	if o.HeadsOnly {
-		if want = headsStep; len(net.Exits) == 0 {
-			return nil, fmt.Errorf("net %s: heads only: it has no exits", net.Name)
-		}
-	}
-
-	m, params, err := net.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), want)
+	m, weights, err := net.Training(o)
 	if err != nil {
 		return nil, err
 	}
@@ -47,14 +38,14 @@ func New(net Net, o Options) (*Trainer, error) {
 		return nil, fmt.Errorf("training graph of %s: %w", net.Name, err)
 	}
 	t := &Trainer{net: net, options: o, run: run}
-	if err := t.allocateState(params); err != nil {
+	if err := t.allocateState(weights); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *Trainer) allocateState(params []param) (err error) {
+func (t *Trainer) allocateState(weights []float32) (err error) {
 	b := int64(t.options.Batch)
 	if t.image, err = newTensor[uint8](t.run, b, t.net.H, t.net.W, 3); err != nil {
 		return err
@@ -71,14 +62,6 @@ func (t *Trainer) allocateState(params []param) (err error) {
 		return err
 	}
 
-	weights := t.options.Weights
-	if weights == nil {
-		weights = initialWeights(params, t.options.Seed)
-	}
-	if want := t.net.Cost().Weights; int64(len(weights)) != want {
-		return fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), t.net.Name, want)
-	}
-
 	// Two sets of weights and moments: a step reads one and writes the other.
 	for i := range t.state {
 		for j := range t.state[i] {
@@ -91,20 +74,36 @@ func (t *Trainer) allocateState(params []param) (err error) {
 	return nil
 }
 
-// Step runs one batch: images are Batch·H·W·3 bytes, targets Batch·TargetLen floats. It returns the
-// mean loss before the step.
+// Step runs one batch and returns the mean loss before the step.
 func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, error) {
+	if err := t.Begin(images, targets, lr); err != nil {
+		return 0, err
+	}
+	_, loss, err := t.Advance(0)
+	return loss, err
+}
+
+// Begin implements Stepper.
+func (t *Trainer) Begin(images []byte, targets []float32, lr float64) error {
 	if len(images) != len(t.image.GetData()) || len(targets) != len(t.target.GetData()) {
-		return 0, fmt.Errorf("step: %d image bytes and %d target floats: want %d and %d",
+		return fmt.Errorf("step: %d image bytes and %d target floats: want %d and %d",
 			len(images), len(targets), len(t.image.GetData()), len(t.target.GetData()))
 	}
 
 	// The tensors stay bound to the session: a step copies in and allocates nothing.
 	copy(t.image.GetData(), images)
 	copy(t.target.GetData(), targets)
-	t.step++
+	t.rate.GetData()[0] = float32(t.options.Optimiser.CorrectedRate(lr, t.step+1))
+	t.begun = true
+	return nil
+}
 
-	t.rate.GetData()[0] = float32(t.options.Optimiser.correctedRate(lr, t.step))
+// Advance implements Stepper: it runs the whole step.
+func (t *Trainer) Advance(time.Duration) (done bool, loss float32, err error) {
+	if !t.begun {
+		return false, 0, errNotBegun
+	}
+	t.begun = false
 
 	now, next := &t.state[0], &t.state[1]
 	in := map[string]ortgo.Value{"image": t.image, "target": t.target, "rate": t.rate}
@@ -114,18 +113,14 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 	}
 
 	if err := t.run.run(in, out); err != nil {
-		return 0, fmt.Errorf("step %d of %s: %w", t.step, t.net.Name, err)
+		return false, 0, fmt.Errorf("step %d of %s: %w", t.step+1, t.net.Name, err)
 	}
+	t.step++
 
 	// Swap the sets only after a successful step: a failed one leaves the weights unchanged.
 	t.state[0], t.state[1] = t.state[1], t.state[0]
-	loss := t.loss.GetData()[0]
-
-	// A loss that differs from itself is NaN: no later step would repair it.
-	if loss != loss {
-		return loss, fmt.Errorf("step %d of %s: the loss is not a number", t.step, t.net.Name)
-	}
-	return loss, nil
+	loss = t.loss.GetData()[0]
+	return true, loss, t.net.CheckLoss(t.step, loss)
 }
 
 // Weights returns the flat weight vector, valid until the next Step; do not change it.
@@ -139,6 +134,7 @@ func (t *Trainer) SetWeights(weights []float32) error {
 	}
 
 	// The moments belong to the old weights; new weights start without a history.
+	t.begun = false
 	copy(now, weights)
 	for _, moment := range t.state[0][1:] {
 		clear(moment.GetData())

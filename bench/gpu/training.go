@@ -16,7 +16,7 @@ func Training() ([]Case, error) {
 
 	var all []Case
 	for _, n := range []train.Net{classifier, detector} {
-		m, err := n.Training(4, train.Momentum)
+		m, _, err := n.Training(train.Options{Batch: 4, Optimiser: train.Momentum})
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ var skips = map[string]struct {
 	"backend/ort/ort_test.go":               {1, "test", "make fetches ONNX Runtime"},
 	"backend/serve_test.go":                 {1, "test", "make fetches ONNX Runtime"},
 	"backend/train/train_test.go":           {1, "test", "make fetches ONNX Runtime"},
+	"backend/train/traintest/contract.go":   {1, "test", "make fetches ONNX Runtime"},
 	"bench/accuracy/accuracy_test.go":       {1, "test", "the test fetches the solver"},
 	"bench/chaos/lan/lan_test.go":           {4, "test", "root makes network namespaces"},
 	"bench/dispatch/realtime_linux_test.go": {2, "test", "root has real-time priorities"},
