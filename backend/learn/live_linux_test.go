@@ -8,8 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"downbeat.dev/backend/layered"
 	"downbeat.dev/backend/train"
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/kernels"
 )
 
 // TestALearnerThatDiesInAStepServesOn: a training step that fails, for example because memory runs out, ends only the
@@ -44,5 +48,40 @@ func TestALearnerThatDiesInAStepServesOn(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "the learner ends: its model serves on"); n != 1 || !strings.Contains(log.String(), "want") {
 		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+}
+
+// TestAStepThatStopsAsksForNoMore: a training step that stops when its time is over fills any length. The length that a
+// learner asks for stays the one that fits into most gaps.
+func TestAStepThatStopsAsksForNoMore(t *testing.T) {
+	s := openStreet(t)
+	d, err := cuda.OpenEmulated(cuda.Emulation{Kernels: kernels.Reference(), KernelTime: func(cuda.Launch) time.Duration { return 200 * time.Microsecond }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := s.learner(func(o *Options) {
+		o.Batch = 4
+		o.Trainer = func(n train.Net, c train.Options) (train.Stepper, error) { return layered.NewTrainer(d, n, c) }
+	})
+	s.offer(l, 100)
+	l.learning = true
+
+	live := &Live{learner: l, log: slog.New(slog.DiscardHandler)}
+	if got := live.stepLength(); got != time.Millisecond {
+		t.Errorf("before the first step: %v, want 1 ms", got)
+	}
+	for l.Counts().Steps < 3 {
+		live.trainOnce(live.stepLength())
+		if got := live.stepLength(); got != stepPart {
+			t.Fatalf("after %+v: %v, want %v", l.Counts(), got, stepPart)
+		}
+	}
+	if stops := l.Counts().Stopped; stops < 10 {
+		t.Errorf("stopped %d times", stops)
 	}
 }

@@ -48,8 +48,9 @@ func (s *Live) trainOnce(limit time.Duration) (after func()) {
 
 	s.noteTeacher(r)
 
-	// The estimate rises at once when steps take longer, and falls slowly. The duration of a failed step is ignored.
-	if r.Unlabelled == nil {
+	// The estimate rises at once when steps take longer, and falls slowly. The duration of a failed step is ignored. A
+	// training step that stops takes what it is given, so it would ask for more each time.
+	if r.Unlabelled == nil && !(r.Work == Training && s.learner.Counts().Stopped > 0) {
 		s.longest = max(r.Took, s.longest-s.longest/64)
 	}
 	if r.Work == None || s.learner.Settling() || s.learner.LookReady() || s.learner.Idle() {
@@ -161,7 +162,15 @@ func (s *Live) offerSteps() {
 		return
 	}
 
-	// If the length is too short, batches wait behind the step; if it is too long, fewer idle gaps fit.
-	step := min(max(time.Duration(stepRoom*float64(s.longest)), time.Millisecond), backend.SpareStepMost)
-	s.work.Offer(step, 1)
+	s.work.Offer(s.stepLength(), 1)
+}
+
+// stepLength is the length to ask for. If it is too short, batches wait behind the step; if it is too long, fewer idle
+// gaps fit. The caller holds mu.
+func (s *Live) stepLength() time.Duration {
+	least := time.Millisecond
+	if s.learner.Counts().Stopped > 0 {
+		least = stepPart
+	}
+	return min(max(time.Duration(stepRoom*float64(s.longest)), least), backend.SpareStepMost)
 }
