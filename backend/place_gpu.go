@@ -41,10 +41,9 @@ func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Mo
 func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 	old := c.gpu.routeOf(c.model)
 	if old != nil && m.Source.SameSettings(old.model.Source) {
-		began := time.Now()
 		err := old.executor.Update(old.model, m.Source)
 		if err == nil {
-			b.tellLoaded(c, old, time.Since(began), 0)
+			b.tellLoaded(c, old)
 			return nil
 		}
 
@@ -70,7 +69,7 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 	if err != nil {
 		return b.tellFailed(c, errors.Join(err, r.executor.Unload(m)))
 	}
-	b.tellLoaded(c, r, r.loadTime, r.warmTime)
+	b.tellLoaded(c, r)
 	return nil
 }
 
@@ -89,7 +88,7 @@ func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) err
 	if err := c.gpu.drainRoute(ctx, old); err != nil {
 		c.gpu.setRoute(c.model, old)
 		if !fits {
-			b.tellLoaded(c, old, 0, 0)
+			b.tellLoaded(c, old)
 		}
 		return err
 	}
@@ -148,7 +147,7 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 	b.tellState(c, wire.PlacementReport{State: wire.Unloading})
 	if err := c.gpu.closeRoute(ctx, c.model, r); err != nil {
 		if c.gpu.routeOf(c.model) == r { // it is in force again
-			b.tellLoaded(c, r, 0, 0)
+			b.tellLoaded(c, r)
 			return err
 		}
 

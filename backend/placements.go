@@ -68,7 +68,7 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 		err = b.unloadFrom(ctx, c)
 	case p.Op == wire.Load && r != nil:
 		// It is loaded already, and the scheduler waits for the report.
-		b.tellLoaded(c, r, 0, 0)
+		b.tellLoaded(c, r)
 	default:
 		// Read the repository again: its files may have changed since the start.
 		if m, err = b.rereadModel(ctx, m); err != nil {

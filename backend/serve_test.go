@@ -25,6 +25,7 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/internal/logtest"
 	"downbeat.dev/rdma"
@@ -409,20 +410,29 @@ func TestStartRefuses(t *testing.T) {
 }
 
 // checkUnloadedIsKnown: a backend tells what a measured model takes even while no GPU of it holds the model, so that
-// plans can count it.
-func checkUnloadedIsKnown(t *testing.T, dir string, static uint64) {
+// plans can count it. Of a loaded model it tells the time that this load took.
+func checkUnloadedIsKnown(t *testing.T, dir string, static uint64, load time.Duration) {
 	t.Helper()
 	s := startScheduler(t, "127.0.0.1:0")
 	defer s.stop(t)
 	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Library: library(t)})
 	defer stopBackend(t, b)
+	describe := func() (d wire.BackendModel) {
+		for _, m := range b.Hello().Models {
+			if m.Info.Name == "twice" {
+				d = m
+			}
+		}
+		return d
+	}
+	if m := describe(); m.Load <= 0 || m.Load == load || !slices.Contains(m.Loaded, true) {
+		t.Errorf("loaded %v, in %v; an earlier load took %v", m.Loaded, m.Load, load)
+	}
 	if err := b.UnloadModel(context.Background(), "twice", ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range b.Hello().Models {
-		if m.Info.Name == "twice" && (slices.Contains(m.Loaded, true) || m.Info.Static != static) {
-			t.Errorf("loaded %v, takes %d bytes, want %d", m.Loaded, m.Info.Static, static)
-		}
+	if m := describe(); slices.Contains(m.Loaded, true) || m.Info.Static != static || m.Load != load {
+		t.Errorf("loaded %v, takes %d bytes and %v, want %d and %v", m.Loaded, m.Info.Static, m.Load, static, load)
 	}
 }
 
@@ -453,7 +463,7 @@ func TestMeasureModels(t *testing.T) {
 	if p := m.Profiles[0]; p.StaticBytes <= 0 || p.LoadNS <= 0 || p.WarmUpNS <= 0 || !strings.Contains(out.String(), fmt.Sprintf("memory: %d bytes while loaded", p.StaticBytes)) {
 		t.Errorf("stored %d bytes, loaded in %v, warmed up in %v; printed:\n%s", p.StaticBytes, p.LoadNS, p.WarmUpNS, out.String())
 	}
-	checkUnloadedIsKnown(t, dir, uint64(m.Profiles[0].StaticBytes))
+	checkUnloadedIsKnown(t, dir, uint64(m.Profiles[0].StaticBytes), m.Profiles[0].LoadNS+m.Profiles[0].WarmUpNS)
 	if err := backend.MeasureModels(context.Background(), backend.ProfileOptions{Models: dir, Only: []string{"emulated", "gone"}, Core: -1, Library: library(t), Out: &out}); err == nil ||
 		!strings.Contains(err.Error(), "emulated") || !strings.Contains(err.Error(), `no model "gone"`) {
 		t.Errorf("error %v, want one that names both models", err)

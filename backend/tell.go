@@ -1,8 +1,8 @@
 package backend
 
 import (
+	"cmp"
 	"slices"
-	"time"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
@@ -66,19 +66,22 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 		d.Profile = m.Profile.Table(m.BatchMax)
 	}
 
-	// Footprints may differ by GPU: plans use the largest.
+	// Footprints and load times may differ by GPU: plans use the largest.
 	for i, g := range b.gpus {
 		if r := g.routeOf(model); r != nil {
 			d.Loaded[i] = true
 			d.Info.Shared = max(d.Info.Shared, uint64(r.footprint.Shared))
 			d.Info.Static, d.Info.Dynamic = max(d.Info.Static, uint64(r.footprint.Static)), max(d.Info.Dynamic, uint64(r.footprint.Dynamic))
+			d.Load = max(d.Load, r.loadTime+r.warmTime)
 		}
 	}
 
-	// A model that no GPU holds has the memory that `downbeat profile` measured.
-	if p, ok := m.Source.Profile(b.config.hostKind); ok && d.Info.Static == 0 {
+	// A model that no GPU holds has the memory and the load time that `downbeat profile` measured.
+	p, ok := m.Source.Profile(b.config.hostKind)
+	if ok && d.Info.Static == 0 {
 		d.Info.Static, d.Info.Dynamic = uint64(p.StaticBytes), uint64(p.DynamicBytes)
 	}
+	d.Load = cmp.Or(d.Load, p.LoadNS+p.WarmUpNS)
 	return d
 }
 
@@ -95,9 +98,9 @@ func (b *Backend) tellLoadable(model uint32) {
 	}
 }
 
-// tellLoaded reports that a GPU takes batches of a model, and the time of its load.
-func (b *Backend) tellLoaded(c change, r *route, load, warmUp time.Duration) {
-	b.tellState(c, wire.PlacementReport{State: wire.Loaded, Load: int64(load), WarmUp: int64(warmUp),
+// tellLoaded reports that a GPU takes batches of a model, and the time that its load took, now or earlier.
+func (b *Backend) tellLoaded(c change, r *route) {
+	b.tellState(c, wire.PlacementReport{State: wire.Loaded, Load: int64(r.loadTime), WarmUp: int64(r.warmTime),
 		Static: uint64(r.footprint.Static), Dynamic: uint64(r.footprint.Dynamic)})
 
 	// Shared memory is not part of a report, and unknown before the load.
@@ -149,7 +152,7 @@ func (b *Backend) tellChanges() {
 			said, r := known && greeted[i].Loaded[k], g.routeOf(uint32(i))
 			switch c := (change{gpu: g, model: uint32(i)}); { // with several hellos it is unknown which one the session opened with
 			case r != nil && (!said || renewed):
-				b.tellLoaded(c, r, r.loadTime, r.warmTime)
+				b.tellLoaded(c, r)
 			case r == nil && (said || renewed):
 				b.tellState(c, wire.PlacementReport{State: wire.Unloaded})
 			}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,6 +75,9 @@ func (g *registry) noteOffered(b *Backend, l *wire.Loadable) bool {
 
 	m := &b.hello.Models[n]
 	m.Info, m.Profile = l.Model.Info, l.Model.Profile
+
+	// A backend that tells no load time may have reported one.
+	m.Load = cmp.Or(l.Model.Load, m.Load)
 
 	// A model may be offered before it is profiled, but not with a bad profile.
 	if len(m.Profile) > 0 {
@@ -154,13 +158,8 @@ func (b *Backend) noteLoad(m *wire.BackendModel, r *wire.PlacementReport) {
 	delete(b.leaving, resident{int(r.Model), int(r.GPU)})
 	m.Info.Static, m.Info.Dynamic = max(m.Info.Static, r.Static), max(m.Info.Dynamic, r.Dynamic)
 
-	// An update in place reports no load time.
-	if took := time.Duration(max(0, r.Load)) + time.Duration(max(0, r.WarmUp)); took > 0 {
-		if b.loads == nil {
-			b.loads = map[int]time.Duration{}
-		}
-		b.loads[int(r.Model)] = took
-	}
+	// A report without a time says nothing about the load.
+	m.Load = cmp.Or(time.Duration(r.Load+r.WarmUp), m.Load)
 }
 
 // noteLeave records that a model is being unloaded, or has been.

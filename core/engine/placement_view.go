@@ -70,7 +70,7 @@ func (v *placementView) addModels(b *Backend) {
 		// Sizes come from outside: bound them, so that sums cannot overflow.
 		x := &v.Models[at]
 		x.Static, x.Dynamic = max(x.Static, int64(min(m.Static, 1<<44))), max(x.Dynamic, int64(min(m.Dynamic, 1<<44)))
-		x.Load = max(x.Load, b.loads[n])
+		x.Load = max(x.Load, b.hello.Models[n].Load)
 
 		// A backend whose executor shares nothing reports 0: there the exit stands for itself.
 		if m.ExitOf != "" && m.Shared > 0 {

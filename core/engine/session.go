@@ -177,9 +177,8 @@ type Backend struct {
 	works  []*spareWork
 	owner  uint32 // its number in the WorkIDs of its spare work; 0: it never had any
 
-	withheld map[resident]bool     // loaded or loading, and not offered because of a plan
-	leaving  map[resident]bool     // not offered, and its memory is not free yet
-	loads    map[int]time.Duration // by number in hello.Models: duration of loading and warming up
+	withheld map[resident]bool // loaded or loading, and not offered because of a plan
+	leaving  map[resident]bool // not offered, and its memory is not free yet
 
 	measured atomic.Pointer[[][]time.Duration] // ℓ(b) by number in hello.Models, for partitions
 

@@ -83,7 +83,7 @@ func TestLoadsWaitForAnIdleGPU(t *testing.T) {
 	if StepOverdue(reportMost-1) || !StepOverdue(reportMost) {
 		t.Error("a step is overdue after ten minutes")
 	}
-	if LoadTime(0) != loadUnknown || LoadTime(time.Minute) != time.Minute {
+	if LoadTime(0) != loadUnknown || LoadTime(-1) != loadUnknown || LoadTime(time.Minute) != time.Minute || LoadTime(1<<62) != reportMost {
 		t.Error("a load that nobody timed")
 	}
 }

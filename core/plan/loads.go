@@ -30,5 +30,8 @@ func IsGone(away time.Duration) bool { return away >= awayMost }
 // with those that are.
 func ResumeNow(all bool, waited time.Duration) bool { return all || waited >= resumeMost }
 
-// LoadTime is the assumed duration of a load, given its measured duration; 0: not measured.
-func LoadTime(timed time.Duration) time.Duration { return cmp.Or(timed, loadUnknown) }
+// LoadTime is the assumed duration of a load, given the one that a backend reports; 0: not measured.
+func LoadTime(reported time.Duration) time.Duration {
+	// It comes from outside: bound it, so that sums cannot overflow.
+	return cmp.Or(min(max(0, reported), reportMost), loadUnknown)
+}

@@ -26,6 +26,7 @@ const (
 	SequenceVersion = 8  // models describe sequences
 	OptionalVersion = 9  // models describe optional inputs and early exits
 	ReadyVersion    = 10 // submits say when their input will be there
+	LoadVersion     = 10 // backends tell how long a model takes to load
 )
 
 // The window of a frontend's session: the number of its places for live requests.
@@ -87,6 +88,7 @@ type BackendModel struct {
 	Info    model.Info      // ID unset: the scheduler numbers models by name and version
 	Profile []time.Duration // Profile[b-1] = ℓ(b). Empty: unknown until it is loaded
 	Loaded  []bool          // by GPU: whether it takes batches of the model now; nil: every GPU does. Since protocol 5
+	Load    time.Duration   // of loading and warming up on one GPU; 0: never timed. Since protocol 10
 }
 
 // BackendHello opens a backend's session.

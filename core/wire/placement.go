@@ -175,6 +175,9 @@ func (e *encoder) backendModel(m *BackendModel) {
 	for _, exec := range m.Profile {
 		e.u64(uint64(exec))
 	}
+	if e.version >= LoadVersion {
+		e.u64(uint64(m.Load))
+	}
 }
 
 func (d *decoder) backendModel(m *BackendModel) {
@@ -184,6 +187,9 @@ func (d *decoder) backendModel(m *BackendModel) {
 	}
 	for k := range m.Profile {
 		m.Profile[k] = time.Duration(d.u64())
+	}
+	if d.hasFieldsOf(LoadVersion) {
+		m.Load = time.Duration(d.u64())
 	}
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func sampleModels() []model.Info {
 
 // samples returns one frame of every type, with a decoder that returns the messages again.
 func samples(t testing.TB) []sample {
-	return append(append(typeSamples(t), nodeSamples(t)...), sequenceSamples(t)...)
+	return slices.Concat(typeSamples(t), nodeSamples(t), sequenceSamples(t), loadSamples(t))
 }
 
 // sequenceSamples returns the samples of models that keep sequences.
@@ -49,6 +50,24 @@ func sequenceSamples(t testing.TB) []sample {
 	}
 	decode := func(f Frame) (any, error) { return DecodeModels(f) }
 	return []sample{{"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}, {"models_with_exits", exitBytes, exits, decode}}
+}
+
+// loadSamples returns the samples of models whose load was timed.
+func loadSamples(t testing.TB) []sample {
+	timed := BackendHello{Version: Version, Name: "host1", GPUs: []string{"gpu0"}, Models: []BackendModel{{Info: sampleModels()[0], Load: 73e7}, {Info: sampleModels()[1]}}}
+	hello, err := AppendBackendHello(nil, &timed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offers := []Loadable{{Number: 2, Model: timed.Models[0]}}
+	offered, err := AppendLoadables(nil, offers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []sample{
+		{"backend_hello_with_load_times", hello, timed, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
+		{"loadable_with_load_time", offered, offers, func(f Frame) (any, error) { return DecodeLoadables(f) }},
+	}
 }
 
 // nodeSamples returns the samples of backends as nodes.
