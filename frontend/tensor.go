@@ -12,6 +12,7 @@ import (
 // Names from the vocabulary (package core/model) that this package's signatures use.
 type (
 	Datatype     = model.Datatype    // datatype of a tensor's elements, named as in the Open Inference Protocol
+	Picture      = model.Picture     // how a JPEG or a PNG becomes a row of an input
 	TensorInfo   = model.Tensor      // name, datatype, shape and labels of a model's tensor
 	Reason       = model.Reason      // why a request got no output
 	ModelInfo    = model.Info        // the scheduler's announcement of a model

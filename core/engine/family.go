@@ -153,6 +153,11 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 		first := &m.class.members[0].info
 		info.Inputs, info.Outputs, info.Platform, info.Unbatched, info.InputMax = first.Inputs, first.Outputs, first.Platform, first.Unbatched, first.InputMax
 		info.SLOBinds, info.Priority, info.QueueMax = first.SLOBinds, first.Priority, first.QueueMax
+
+		// Whichever variant answers reads the same tensor, so that all must make it of a picture in the same way.
+		for _, v := range m.class.members {
+			info.Inputs = model.AgreeOnPictures(info.Inputs, v.info.Inputs)
+		}
 		info.Accuracy, info.SLO, info.BatchMax, info.Floors, info.Variants = first.Accuracy, m.slo, m.batchMax(), announced, nil
 		for _, v := range m.class.members {
 			if plan.KeepsFloor(v.info.Accuracy, m.class.service.Floor) {
@@ -171,7 +176,7 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 // sameFamily reports whether two announcements of a family agree in the fields that change.
 func sameFamily(a, b *model.Info) bool {
 	return a.Ready == b.Ready && a.SLO == b.SLO && a.BatchMax == b.BatchMax && a.Accuracy == b.Accuracy && a.Reason == b.Reason &&
-		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && model.SameTensors(a.Inputs, b.Inputs) && model.SameTensors(a.Outputs, b.Outputs)
+		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && model.SameTensors(a.Inputs, b.Inputs) && model.SameTensors(a.Outputs, b.Outputs) && model.SamePictures(a.Inputs, b.Inputs)
 }
 
 // floorsOf returns the floors of a family's classes, ascending.

@@ -110,6 +110,34 @@ func TestFloorsAreKept(t *testing.T) {
 	}
 }
 
+// TestFamilyTakesPicturesIfAllVariantsDo shows that a family's input takes pictures only if every variant makes them
+// into the same tensor: any of them may answer.
+func TestFamilyTakesPicturesIfAllVariantsDo(t *testing.T) {
+	plain := model.Picture{Channels: model.ChannelsRGB, Scale: 1, Std: [3]float32{1, 1, 1}}
+	other := plain
+	other.Channels = model.ChannelsBGR
+	for name, c := range map[string]struct {
+		last  *model.Picture
+		takes bool
+	}{"the same": {&plain, true}, "another": {&other, false}, "none": {nil, false}} {
+		s := newStage(t, Options{})
+		h := familyHello("b", 1)
+		for i := range h.Models {
+			picture := plain // each backend's message has its own
+			h.Models[i].Info.Inputs = []model.Tensor{{Name: "x", Datatype: model.Uint8, Shape: []int64{2, 2, 3}, Picture: &picture}}
+		}
+		h.Models[len(h.Models)-1].Info.Inputs[0].Picture = c.last
+		s.mustBackend(h)
+		f := s.frontend()
+		if got := f.models["v"].Inputs[0].Picture; (got != nil) != c.takes || got != nil && *got != plain {
+			t.Errorf("%s: the family has %+v", name, got)
+		}
+		if got := f.models["v-s"].Inputs[0].Picture; got == nil || *got != plain {
+			t.Errorf("%s: a variant has %+v", name, got)
+		}
+	}
+}
+
 // TestFamiliesThatCannotBeServed shows that such families are refused with the reason, and that their models are
 // served separately.
 func TestFamiliesThatCannotBeServed(t *testing.T) {

@@ -34,16 +34,16 @@ func TestTensorsAreChecked(t *testing.T) {
 		tensor Tensor
 		want   string // of the error; empty: the tensor is valid
 	}{
-		"a picture":            {Tensor{"x", Uint8, []int64{64, 96, 3}, nil}, ""},
-		"a scalar":             {Tensor{"x", FP32, nil, nil}, ""},
-		"the largest":          {Tensor{"x", FP64, []int64{TensorBytesMax / 8}, nil}, ""},
-		"one more":             {Tensor{"x", FP64, []int64{TensorBytesMax/8 + 1}, nil}, "at most 1073741824 bytes"},
-		"a product of 2^64":    {Tensor{"x", Bool, []int64{1 << 22, 1 << 21, 1 << 21}, nil}, "at most"},
-		"many texts":           {Tensor{"x", Bytes, []int64{1 << 20, 1 << 20}, nil}, "at most"},
-		"a variable dimension": {Tensor{"x", FP32, []int64{3, -1}, nil}, "dimensions from 0 on"},
-		"no element":           {Tensor{"x", FP32, []int64{3, 0}, nil}, ""},
-		"none of too many":     {Tensor{"x", FP32, []int64{0, TensorBytesMax / 2}, nil}, "at most"},
-		"no datatype":          {Tensor{"x", "float", []int64{1}, nil}, `"x": datatype "float"`},
+		"a picture":            {Tensor{"x", Uint8, []int64{64, 96, 3}, nil, nil}, ""},
+		"a scalar":             {Tensor{"x", FP32, nil, nil, nil}, ""},
+		"the largest":          {Tensor{"x", FP64, []int64{TensorBytesMax / 8}, nil, nil}, ""},
+		"one more":             {Tensor{"x", FP64, []int64{TensorBytesMax/8 + 1}, nil, nil}, "at most 1073741824 bytes"},
+		"a product of 2^64":    {Tensor{"x", Bool, []int64{1 << 22, 1 << 21, 1 << 21}, nil, nil}, "at most"},
+		"many texts":           {Tensor{"x", Bytes, []int64{1 << 20, 1 << 20}, nil, nil}, "at most"},
+		"a variable dimension": {Tensor{"x", FP32, []int64{3, -1}, nil, nil}, "dimensions from 0 on"},
+		"no element":           {Tensor{"x", FP32, []int64{3, 0}, nil, nil}, ""},
+		"none of too many":     {Tensor{"x", FP32, []int64{0, TensorBytesMax / 2}, nil, nil}, "at most"},
+		"no datatype":          {Tensor{"x", "float", []int64{1}, nil, nil}, `"x": datatype "float"`},
 	} {
 		err := c.tensor.Check()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -54,11 +54,11 @@ func TestTensorsAreChecked(t *testing.T) {
 
 // TestLayout walks one payload of every kind of tensor through the offsets.
 func TestLayout(t *testing.T) {
-	l, err := NewLayout([]Tensor{{"a", FP32, []int64{2, 3}, nil}, {"b", Uint8, nil, nil}, {"c", Int64, []int64{5}, nil}})
+	l, err := NewLayout([]Tensor{{"a", FP32, []int64{2, 3}, nil, nil}, {"b", Uint8, nil, nil, nil}, {"c", Int64, []int64{5}, nil, nil}})
 	if err != nil || !slices.Equal(l.Offsets, []int{0, 24, 25}) || l.Bytes != 65 || l.Varies {
 		t.Errorf("fixed sizes: %+v, %v", l, err)
 	}
-	l, err = NewLayout([]Tensor{{"a", FP32, []int64{2}, nil}, {"b", Bytes, []int64{4}, nil}, {"c", BF16, []int64{5}, nil}})
+	l, err = NewLayout([]Tensor{{"a", FP32, []int64{2}, nil, nil}, {"b", Bytes, []int64{4}, nil, nil}, {"c", BF16, []int64{5}, nil, nil}})
 	if err != nil || !slices.Equal(l.Offsets, []int{0, 8, 8}) || l.Bytes != 18 || !l.Varies {
 		t.Errorf("with texts: %+v, %v", l, err)
 	}
@@ -66,11 +66,11 @@ func TestLayout(t *testing.T) {
 		t.Errorf("no tensors: %+v, %v", l, err)
 	}
 
-	half := Tensor{"half", Uint8, []int64{TensorBytesMax}, nil}
+	half := Tensor{Name: "half", Datatype: Uint8, Shape: []int64{TensorBytesMax}}
 	if _, err := NewLayout([]Tensor{half, half}); err == nil || !strings.Contains(err.Error(), "2 tensors: want at most 2147483647 bytes in all") {
 		t.Errorf("2 GiB: %v, want an error that names the limit", err)
 	}
-	if _, err := NewLayout([]Tensor{half, {"x", "", nil, nil}}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+	if _, err := NewLayout([]Tensor{half, {"x", "", nil, nil, nil}}); err == nil || !strings.Contains(err.Error(), `"x"`) {
 		t.Errorf("a bad tensor: %v, want an error that names it", err)
 	}
 }

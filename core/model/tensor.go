@@ -11,10 +11,11 @@ type Tensor struct {
 	Datatype Datatype
 	Shape    []int64  // without the batch dimension; empty: a single element
 	Labels   []string // class names of an output, by index in its last dimension; nil: none
+	Picture  *Picture // how a picture becomes a row of an input; nil: it takes none
 }
 
-// SameTensors reports whether two lists have the same names, datatypes and shapes in the same order. Labels do not
-// count.
+// SameTensors reports whether two lists have the same names, datatypes and shapes in the same order. Labels and
+// pictures do not count.
 func SameTensors(a, b []Tensor) bool {
 	return slices.EqualFunc(a, b, func(x, y Tensor) bool {
 		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)

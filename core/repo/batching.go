@@ -148,7 +148,8 @@ func (d *decoder) responseCache() func(value) error {
 
 // ownParameters are the parameters that Downbeat uses, and notes of the models in this tree.
 var ownParameters = map[string]bool{"slo_ms": true, "slo_binds": true, "bytes_max": true, "shapes_max": true, "precision": true, "alpha_ms": true, "beta_ms": true,
-	"family": true, "variant": true, "accuracy": true, "seed": true}
+	"family": true, "variant": true, "accuracy": true, "seed": true,
+	paramPicture: true, paramChannels: true, paramScale: true, paramMean: true, paramStd: true, paramShorterSide: true}
 
 // ortParameters are the parameters of Triton's ONNX Runtime backend.
 var ortParameters = []string{"intra_op_thread_count", "inter_op_thread_count", "execution_mode", "enable_mem_arena", "enable_mem_pattern",

@@ -79,6 +79,9 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	if err := c.checkTensors(); err != nil {
 		return c, fmt.Errorf("%s: %w", file, err)
 	}
+	if err := d.readPicture(root, c, params); err != nil {
+		return c, err
+	}
 	return c, d.checkClasses(root, c)
 }
 

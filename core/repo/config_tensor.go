@@ -15,6 +15,7 @@ type TensorConfig struct {
 	Reshape       []int64 // the graph's shape if it differs from Shape, else nil
 	LabelFilename string  // outputs only
 	Optional      bool    // inputs only: requests may leave it out
+	Format        string  // inputs only: FORMAT_NHWC, FORMAT_NCHW, or another if nothing is said
 }
 
 func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error {
@@ -36,7 +37,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 
 		// Triton's inputs and outputs have different fields; a field of the other kind is unknown.
 		if what == "input" {
-			r["format"] = rule{read: d.readEnum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
+			r["format"] = rule{read: d.readEnum(&t.Format, "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
 			r["allow_ragged_batch"] = rule{read: d.mustBeFalse("ragged batches are not supported")}
 			r["optional"] = rule{read: func(v value) error {
 				if t.Optional = isTrue(v); t.Optional {

@@ -103,6 +103,9 @@ func (e *encoder) putModel(m *model.Info) {
 		e.text("model that "+m.Name+" is an exit of", m.ExitOf, NameBytesMax)
 		e.u64(m.Shared)
 	}
+	if e.version >= PictureVersion {
+		e.picturesOf(m)
+	}
 }
 
 // familyOf writes a model's place within a family, or a family's members.
@@ -172,6 +175,9 @@ func (d *decoder) readModel(m *model.Info) {
 	if d.hasFieldsOf(OptionalVersion) {
 		m.Optional = d.u64()
 		m.ExitOf, m.Shared = d.text("model that it is an exit of", NameBytesMax), d.u64()
+	}
+	if d.hasFieldsOf(PictureVersion) {
+		d.picturesOf(m)
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	OptionalVersion = 9  // models describe optional inputs and early exits
 	ReadyVersion    = 10 // submits say when their input will be there
 	LoadVersion     = 10 // backends tell how long a model takes to load
+	PictureVersion  = 10 // models describe how pictures become inputs
 )
 
 // The window of a frontend's session: the number of its places for live requests.

@@ -40,7 +40,7 @@ func TestHeaderLimits(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"version", func(b []byte) { b[5] = 11 }, ErrVersion, "version 11"},
+		{"version", func(b []byte) { b[5] = Version + 1 }, ErrVersion, fmt.Sprint("version ", Version+1)},
 		{"type 0", func(b []byte) { b[4] = 0 }, ErrMalformed, "unknown type 0"},
 		{"type 200", func(b []byte) { b[4] = 200 }, ErrMalformed, "unknown type 200"},
 		{"length", func(b []byte) { b[3] = 0xff }, ErrLimit, "at most 16777216"},

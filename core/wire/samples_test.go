@@ -48,8 +48,15 @@ func sequenceSamples(t testing.TB) []sample {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pictured := []model.Info{{ID: 9, Name: "photo", Version: "1", Inputs: []model.Tensor{one("threshold", model.FP32),
+		{Name: "image", Datatype: model.FP32, Shape: []int64{3, 224, 224}, Picture: &model.Picture{ChannelsFirst: true, Channels: model.ChannelsBGR,
+			Scale: 1. / 255, Mean: [3]float32{0.5, 0.25, 0.125}, Std: [3]float32{1, 2, 4}, ShorterSide: 256}}}}}
+	pictureBytes, err := AppendModels(nil, pictured)
+	if err != nil {
+		t.Fatal(err)
+	}
 	decode := func(f Frame) (any, error) { return DecodeModels(f) }
-	return []sample{{"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}, {"models_with_exits", exitBytes, exits, decode}}
+	return []sample{{"models_with_pictures", pictureBytes, pictured, decode}, {"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}, {"models_with_exits", exitBytes, exits, decode}}
 }
 
 // loadSamples returns the samples of models whose load was timed.

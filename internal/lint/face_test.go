@@ -13,7 +13,7 @@ import (
 // into which a program need not look.
 var faces = map[string][]string{
 	".":                     {"ElectionStore"},
-	"frontend":              {"Datatype", "TensorInfo", "Reason", "ModelInfo", "Floor", "SequenceInfo", "Control", "ControlKind", "State"},
+	"frontend":              {"Datatype", "TensorInfo", "Picture", "Reason", "ModelInfo", "Floor", "SequenceInfo", "Control", "ControlKind", "State"},
 	"backend":               {"Node", "DataPlane", "LinkStats", "Hello", "Descriptor", "Profile"},
 	"frontend/app":          {"Graph", "Profiles", "Capacity", "Trial"},
 	"frontend/frontendtest": nil,
