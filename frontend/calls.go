@@ -15,6 +15,7 @@ func (c *Client) DoAll(ctx context.Context, calls []Call) {
 	for i := range calls {
 		begun[i], calls[i].Err = c.beginParts(ctx, &calls[i].Request)
 	}
+	c.expectInputs(begun, calls)
 	c.submitCalls(begun)
 	c.prepareInputs(begun, calls)
 
@@ -53,6 +54,7 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 		}
 		calls[i].Err = failed // including those that have not started
 	}
+	c.expectInputs(begun, calls)
 	c.submitCalls(begun)
 	if failed == nil {
 		c.prepareInputs(begun, calls)

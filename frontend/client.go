@@ -58,6 +58,7 @@ type Client struct {
 	session  session
 	commands commands
 	classes  classes
+	hooks    hooks
 	base     time.Time
 	stats    counters
 	margin   atomic.Int64 // ns; written by the sweep

@@ -51,6 +51,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	defer r.endParts()
+	c.expectInput(p, &r, 0)
 	c.submitCall(p)
 	c.endIfClosed(p)
 
@@ -185,7 +186,9 @@ func (m *Model) budgetOf(ctx context.Context) time.Duration {
 // prepareInput runs the hook of a queued call, then lets backends read the input. If one has already tried in vain,
 // the request is submitted again.
 func (c *Client) prepareInput(p *call, r *Request) {
+	began := time.Now()
 	err := r.Prepare(r.Input.Bytes())
+	c.hooks.note(r.Model, time.Since(began))
 
 	// The key is published before the lock: from here on a backend may read the input.
 	if err == nil {
@@ -213,7 +216,7 @@ func (c *Client) prepareInput(p *call, r *Request) {
 
 	// A backend has read too early and failed: submit the request again, now that its input is ready.
 	if !p.again {
-		p.shard.mu.Unlock()
+		c.hasten(p)
 		return
 	}
 	c.askAgain(p)
@@ -224,7 +227,8 @@ func (c *Client) prepareInput(p *call, r *Request) {
 func (c *Client) askAgain(p *call) {
 	p.again = false
 	p.resubmits++
-	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - c.now(), Input: p.input}}
+	now := c.now()
+	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input, ReadyIn: p.readyIn(now)}}
 	p.shard.mu.Unlock()
 	if again[0].Budget > 0 { // otherwise the sweep ends it
 		c.stats.resubmits.Add(1)

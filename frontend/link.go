@@ -134,7 +134,8 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 		// Marked before it is sent, so that no concurrent walk sends it too.
 		p.epoch, p.service = epoch, service
 		p.resubmits++
-		again = append(again, wire.Submit{ID: p.id(), Model: service, Priority: p.priority, Budget: p.target - now, Input: p.input})
+		again = append(again, wire.Submit{ID: p.id(), Model: service, Priority: p.priority, Budget: p.target - now, Input: p.input,
+			ReadyIn: p.readyIn(now)})
 	}
 	s.mu.Unlock()
 

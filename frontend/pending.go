@@ -42,6 +42,7 @@ type call struct {
 	hooked     bool   // Prepare fills the input while the request queues
 	filling    bool   // Prepare has not returned: a failed read of the input does not end the request
 	again      bool   // a backend has tried to read the input meanwhile
+	hastened   bool   // the scheduler was told that the input is there: another backend may know of it
 	spared     bool   // its scheduler had no backend for it, see spareCall
 	newest     bool   // the request named no version
 	holds      bool   // backends are asked to hold outputs
@@ -60,6 +61,7 @@ type call struct {
 	priority uint8
 	start    int64 // on the client's clock, ns
 	deadline int64
+	readyAt  int64  // when the hook is expected to have filled the input
 	target   int64  // the deadline sent to the scheduler, which is earlier by the margin
 	dst      []byte // the caller's buffer for the output; nil: a pooled one
 
@@ -181,7 +183,7 @@ func (p *pending) armCall(c *call, epoch uint64) uint64 {
 
 	// A new generation makes a new id: an answer to the slot's previous request finds no call.
 	c.gen = (c.gen + 1) & generations
-	c.state, c.epoch, c.again, c.spared, c.resubmits = live, epoch, false, false, 0
+	c.state, c.epoch, c.again, c.spared, c.hastened, c.resubmits = live, epoch, false, false, false, 0
 	s.linkCall(c)
 	id := c.id()
 	s.mu.Unlock()

@@ -17,9 +17,10 @@ type Request struct {
 	// before it returns, the read is refused, and the request is resubmitted after Prepare. If Prepare returns earlier,
 	// the scheduler is told. An error of Prepare ends the request with ErrFailed.
 	Prepare func(input []byte) error
-	// PrepareTime is how long Prepare is expected to take. 0: as long as nearly all of the latest hooks of the model
-	// took. A time that leaves the model too little of the budget ends the request with ErrDropped at once; a negative
-	// one is ErrInvalid, as is one without Prepare.
+	// PrepareTime is how long Prepare is expected to take. 0: as long as the second longest of the model's latest 32
+	// hooks took, and at most half of the budget; before the first has returned, nothing, so that the input counts as
+	// there. A time that leaves the model too little of the budget ends the request with ErrDropped; a negative one is
+	// ErrInvalid, as is one without Prepare.
 	PrepareTime time.Duration
 	// Sequence identifies the sequence of which the request is a step, for a model that keeps sequences.
 	Sequence Sequence

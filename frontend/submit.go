@@ -64,7 +64,7 @@ func (c *Client) submitCalls(burst []*call) {
 // armSubmit makes a call live and returns its Submit. It must be live before it is sent: the answer may come before
 // Submit returns.
 func (c *Client) armSubmit(p *call, epoch uint64) wire.Submit {
-	s := wire.Submit{Model: p.service, Priority: p.priority, Budget: p.target - p.start, Input: p.input}
+	s := wire.Submit{Model: p.service, Priority: p.priority, Budget: p.target - p.start, Input: p.input, ReadyIn: p.readyIn(p.start)}
 	s.ID = c.pending.armCall(p, epoch)
 	return s
 }

@@ -17,7 +17,7 @@ func (c *Client) waitFor(ctx context.Context, p *call, in *Buffer) (Result, erro
 	}
 
 	// The buffer belongs to the caller again before the call returns, whatever the outcome.
-	in.withdrawOffer(p.reason == model.ReasonNone && p.resubmits == 0)
+	in.withdrawOffer(p.reason == model.ReasonNone && p.resubmits == 0 && !p.hastened)
 	in.busy.Store(false)
 
 	// The slot is released last: its next request overwrites it.

@@ -1,0 +1,96 @@
+package frontend
+
+import (
+	"sync"
+	"time"
+
+	"downbeat.dev/core/limits"
+	"downbeat.dev/core/wire"
+)
+
+// hooks knows how long the Prepare hooks of each model took lately.
+type hooks struct {
+	mu      sync.Mutex
+	byModel map[string]*limits.Hooks
+}
+
+// expected returns how long a model's next hook will take; 0: unknown.
+func (h *hooks) expected(model string) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m := h.byModel[model]; m != nil {
+		return m.Expected()
+	}
+	return 0
+}
+
+// note records a model's hook.
+func (h *hooks) note(model string, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.byModel[model]
+	if m == nil {
+		if h.byModel == nil {
+			h.byModel = map[string]*limits.Hooks{}
+		}
+		m = &limits.Hooks{}
+		h.byModel[model] = m
+	}
+	m.Add(took)
+}
+
+// learntShare is the part of a budget that a learnt time may take: a hook may be quicker than those before it, and a
+// request that is refused for their sake would never tell.
+const learntShare = 2
+
+// hastenLeast is how much earlier than expected a hook must return for the scheduler to be told. The word must arrive
+// before the request's time: later it is another request.
+const hastenLeast = time.Millisecond
+
+// expectInput sets when the input of a call will be there, if its hook begins after others that take some time. It
+// returns when the next hook begins.
+func (c *Client) expectInput(p *call, r *Request, after time.Duration) time.Duration {
+	p.readyAt = 0
+	if r.Prepare == nil {
+		return after
+	}
+
+	took, most := r.PrepareTime, time.Duration(p.target-p.start)
+	if took == 0 {
+		took, most = c.hooks.expected(r.Model), most/learntShare
+	} else {
+		most = max(most, took) // the scheduler says that it is too long
+	}
+	p.readyAt = p.start + int64(min(after+took, most))
+	return after + took
+}
+
+// expectInputs does so for a burst, whose hooks run one after another. Nil calls have not started.
+func (c *Client) expectInputs(begun []*call, calls []Call) {
+	after := time.Duration(0)
+	for i, p := range begun {
+		if p != nil {
+			after = c.expectInput(p, &calls[i].Request, after)
+		}
+	}
+}
+
+// readyIn returns wire.Submit.ReadyIn of a call that is sent now. Its hook may have returned.
+func (p *call) readyIn(now int64) int64 {
+	if !p.filling {
+		return 0
+	}
+	return max(0, p.readyAt-now)
+}
+
+// hasten tells the scheduler that an input is there earlier than expected. The shard is locked; hasten unlocks it.
+func (c *Client) hasten(p *call) {
+	now := c.now()
+	early := p.epoch != 0 && p.readyAt-now >= int64(hastenLeast)
+	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input}}
+	p.hastened = p.hastened || early
+	p.shard.mu.Unlock()
+	if early {
+		_ = c.link.Load().Submit(again) // the next session is told anyway
+	}
+}
