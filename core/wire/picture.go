@@ -7,6 +7,9 @@ import (
 	"downbeat.dev/core/model"
 )
 
+// A model has at most one input that takes pictures.
+const picturesMax = 1
+
 // pictureBytesMin is the least size of an input's picture.
 const pictureBytesMin = 1 + 1 + 2 + 7*4 + 4
 
@@ -18,7 +21,7 @@ func (e *encoder) picturesOf(m *model.Info) {
 			n++
 		}
 	}
-	e.putSmall("inputs of "+m.Name+" that take pictures", n, TensorsMax)
+	e.putSmall("inputs of "+m.Name+" that take pictures", n, picturesMax)
 
 	for i := range m.Inputs {
 		p := m.Inputs[i].Picture
@@ -40,7 +43,7 @@ func (e *encoder) picturesOf(m *model.Info) {
 // picturesOf reads what picturesOf of an encoder wrote. It refuses pictures that do not fit their input, so that no
 // other code needs to check.
 func (d *decoder) picturesOf(m *model.Info) {
-	for range d.readSmall("inputs that take pictures", TensorsMax, pictureBytesMin) {
+	for range d.readSmall("inputs that take pictures", picturesMax, pictureBytesMin) {
 		i := int(d.u8())
 		p := &model.Picture{ChannelsFirst: d.bool("channels first"), Channels: d.text("channels of pictures", NameBytesMax), Scale: d.f32()}
 		for k := range p.Mean {

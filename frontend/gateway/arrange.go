@@ -45,8 +45,11 @@ func (in *inference) arrangeInputs() *fault {
 
 // fitInput checks one input against the model's description of it.
 func (in *inference) fitInput(t *input, want model.Tensor) *fault {
+	if t.isPicture(&want) {
+		return in.fitPictures(t, &want)
+	}
 	if t.datatype != "" && t.datatype != want.Datatype {
-		return invalidFault("model %q: input %q: datatype %q: must be %s", in.model.Name, t.name, t.datatype, want.Datatype)
+		return invalidFault("model %q: input %q: datatype %q: must be %s", in.model.Name, t.name, t.datatype, datatypesOf(&want))
 	}
 
 	rows, batched := rowsOf(t.shape, want.Shape)
@@ -87,6 +90,14 @@ func (in *inference) fitData(t *input, want model.Tensor) *fault {
 		return invalidFault("model %q: input %q: %d elements of data: shape %v takes %d", in.model.Name, t.name, got, t.shape, n)
 	}
 	return nil
+}
+
+// datatypesOf names the datatypes that a client may use for an input.
+func datatypesOf(want *model.Tensor) string {
+	if want.Picture == nil {
+		return string(want.Datatype)
+	}
+	return string(want.Datatype) + ", or BYTES with a JPEG or a PNG for each row"
 }
 
 // rowsOf reads a client's shape. It is the model's shape with a batch dimension in front, or the model's own shape,

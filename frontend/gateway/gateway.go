@@ -83,6 +83,7 @@ type Gateway struct {
 	late    atomic.Int64 // REST calls since leaving
 
 	canaries       canaries
+	decoders       chan struct{}   // has a slot for each picture that is being decoded
 	copies         chan struct{}   // has a slot for each call whose copies are under way
 	closingContext context.Context // ends when closing is closed
 	endContext     context.CancelFunc
@@ -117,7 +118,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client, o.Applications), process: cmp.Or(o.Process, observe.NewProcess()), closing: make(chan struct{}),
 		connections: guard.NewConnections(connectionLimits, o.Token == "" && o.Clients == nil), times: times{body: bodyTimeout, answer: answerTimeout}}
 
-	g.copies = make(chan struct{}, copiesMax)
+	g.copies, g.decoders = make(chan struct{}, copiesMax), newDecoders()
 	g.closingContext, g.endContext = context.WithCancel(context.Background())
 
 	// gRPC's buffers cannot be refused: above the bound, the oldest arriving message is aborted instead.

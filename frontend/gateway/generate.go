@@ -77,6 +77,11 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	k := slices.IndexFunc(in.model.Inputs, func(t model.Tensor) bool { return t.Name == name })
 	want := &in.model.Inputs[k]
 	t := input{name: want.Name, datatype: want.Datatype, shape: want.Shape}
+	// An element of the input is a number, so that a text is a picture.
+	if want.Picture != nil && data[0] == '"' {
+		t.datatype, t.shape = model.Bytes, []int64{1}
+	}
+
 	// The parser of tensors requires an array.
 	if data[0] != '[' { // a single element
 		data = append(append([]byte{'['}, data...), ']')
@@ -88,7 +93,7 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	if f := t.closeShape(in.model, len(t.raw)); f != nil {
 		return f
 	}
-	if !in.model.Unbatched {
+	if !in.model.Unbatched && !t.isPicture(want) {
 		t.shape = batchShape(t.shape, 1)
 	}
 	in.inputs = append(in.inputs, t)

@@ -170,7 +170,7 @@ func (in *inference) parseData(t *input, data []byte) *fault {
 
 	// Eight bytes more than the limit: an element that exceeds it is noticed after it was appended.
 	s := &jsonScanner{text: data, nonFinite: true}
-	t.raw, t.given = s.tensorData(make([]byte, 0, limit+8), t.datatype, limit, 0), true
+	t.raw, t.given, t.json = s.tensorData(make([]byte, 0, limit+8), t.datatype, limit, 0), true, true
 	if s.err != nil {
 		return invalidFault("input %q: %v", t.name, s.err)
 	}

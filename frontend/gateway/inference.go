@@ -45,10 +45,13 @@ type inference struct {
 	lent     bool // backends read rows from the client's region
 	room     room
 
-	span    *spans.Call // nil: the call is not traced
-	regions *regions    // regions in which inputs and outputs may lie
-	memory  *memory     // counts the call's bytes; nil: they are not counted
-	taken   int64       // bytes that memory counts for the call until reset
+	span      *spans.Call // nil: the call is not traced
+	regions   *regions    // regions in which inputs and outputs may lie
+	memory    *memory     // counts the call's bytes; nil: they are not counted
+	decoding  int64       // bytes that decoding the largest picture takes; 0: no input is a picture
+	undecoded *fault      // of the first picture that could not be decoded
+
+	taken int64 // bytes that memory counts for the call until reset
 }
 
 // takeBytes counts n bytes for the call.
@@ -127,6 +130,7 @@ type input struct {
 	shape    []int64
 	raw      []byte // elements of all rows, row-major, little-endian
 	given    bool   // raw or place was set
+	json     bool   // raw was parsed from JSON
 	place    place  // where the elements lie in a client's shared memory, instead of raw
 }
 

@@ -43,6 +43,14 @@ func (m *memory) takeBytes(n int64) bool {
 	return true
 }
 
+// limit returns the bound.
+func (m *memory) limit() int64 {
+	if m == nil {
+		return math.MaxInt64
+	}
+	return m.max
+}
+
 // giveBytes counts n bytes less.
 func (m *memory) giveBytes(n int64) {
 	if m != nil {

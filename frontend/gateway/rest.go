@@ -81,6 +81,8 @@ type restTensor struct {
 	Name     string         `json:"name"`
 	Datatype model.Datatype `json:"datatype"`
 	Shape    []int64        `json:"shape"`
+	// Parameters says what the input takes instead, under the key picture.
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 func restTensors(m *frontend.Model, outputs bool) []restTensor {
@@ -90,7 +92,10 @@ func restTensors(m *frontend.Model, outputs bool) []restTensor {
 	}
 	all := make([]restTensor, len(ts))
 	for i, t := range ts {
-		all[i] = restTensor{t.Name, t.Datatype, modelShape(m, &t)}
+		all[i] = restTensor{t.Name, t.Datatype, modelShape(m, &t), nil}
+		if t.Picture != nil {
+			all[i].Parameters = map[string]string{"picture": pictureTypes}
+		}
 	}
 	return all
 }

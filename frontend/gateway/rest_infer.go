@@ -132,9 +132,12 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 }
 
 // parseInfer parses a body. With the header, that many bytes are JSON and the rest is binary; a header of 0 means
-// that all of it is one tensor.
+// that all of it is one tensor. A body whose type is a picture's is one row.
 func (in *inference) parseInfer(r *http.Request, body []byte) *fault {
 	text := r.Header.Get(headerLength)
+	if of := r.Header.Get("Content-Type"); text == "" && isPictureType(of) {
+		return in.takePicture(of, body)
+	}
 	if text == "" {
 		return in.parseRequest(body, nil)
 	}

@@ -35,7 +35,8 @@ func (g *Gateway) inferRows(ctx context.Context, m *frontend.Model, calls []fron
 }
 
 // fillBuffers copies each row of the inputs to a registered buffer, the gateway's only copy, or lends it in place.
-func (g *Gateway) fillBuffers(in *inference) error {
+// Pictures are left to the rows' Prepare hooks, which run in a context of their own.
+func (g *Gateway) fillBuffers(decoding context.Context, in *inference) error {
 	r := &in.room
 	r.at, r.ends = sizedZero(r.at, len(in.inputs)), sizedZero(r.ends, len(in.inputs))
 	at, ends := r.at, r.ends // how far each input has been used
@@ -44,7 +45,7 @@ func (g *Gateway) fillBuffers(in *inference) error {
 		n := 0
 		for k := range in.inputs {
 			ends[k] = at[k] + in.rowBytes(k, at[k])
-			n += ends[k] - at[k]
+			n += in.placedBytes(k)
 		}
 
 		if most := in.model.InputMax; most > 0 && n > int(most) {
@@ -59,7 +60,8 @@ func (g *Gateway) fillBuffers(in *inference) error {
 				return err
 			}
 		}
-		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.versionAsked(), Newest: in.wanted == "", Input: b, Priority: in.priority, AccuracyFloor: in.floor, Sequence: in.sequence}
+		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.versionAsked(), Newest: in.wanted == "", Input: b, Priority: in.priority, AccuracyFloor: in.floor, Sequence: in.sequence,
+			Prepare: g.pictureHook(decoding, in, row)}
 		copy(at, ends)
 	}
 	return nil
@@ -75,8 +77,11 @@ func (in *inference) copyRow(client *frontend.Client, n int) (*frontend.Buffer, 
 	dst := b.Bytes()
 	for k := range in.inputs {
 		t, at, end := &in.inputs[k], in.room.at[k], in.room.ends[k]
-		part := dst[:end-at]
+		part := dst[:in.placedBytes(k)]
 		dst = dst[len(part):]
+		if in.isPicture(k) {
+			continue
+		}
 		if t.place.of == nil {
 			copy(part, t.raw[at:end])
 			continue
@@ -94,6 +99,9 @@ func (in *inference) copyRow(client *frontend.Client, n int) (*frontend.Buffer, 
 // rowBytes returns the size of the row of input k that begins at byte at.
 func (in *inference) rowBytes(k, at int) int {
 	t, want := &in.inputs[k], in.model.Inputs[k]
+	if t.isPicture(&want) {
+		return model.TextsBytes(t.raw[at:], 1)
+	}
 	if !want.Varies() {
 		return t.bytes() / in.rows
 	}

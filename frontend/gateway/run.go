@@ -44,7 +44,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	if f := in.checkSequence(); f != nil {
 		return answer{}, f
 	}
-	if f := in.reserveAnswer(g.o.BodyMax, in.text); f != nil {
+	if f := in.reserveMemory(g.o.BodyMax); f != nil {
 		return answer{}, f
 	}
 
@@ -58,7 +58,9 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	// Deferred before the first buffer is allocated, because an error half way leaves some behind.
 	defer in.freeInputs()
 
-	if err := g.fillBuffers(in); err != nil {
+	decoding, ended := in.untilDeadline(ctx)
+	defer ended()
+	if err := g.fillBuffers(decoding, in); err != nil {
 		g.metrics.countEnd(in.model, in.rows, began, nil, err)
 		return answer{}, countedFault(err)
 	}
@@ -94,6 +96,11 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 func (in *inference) faultOfRows() *fault {
 	if f := in.checkLent(); f != nil {
 		return f
+	}
+
+	// What is wrong with a picture tells its client more than how the scheduler ended the request meanwhile.
+	if in.undecoded != nil {
+		return countedFault(in.undecoded)
 	}
 
 	// A call has one answer: the first failed row determines it.
