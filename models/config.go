@@ -30,6 +30,7 @@ func (r Recipe) writeConfig(k int, accuracy float64, seed uint64) string {
 	if k > 0 {
 		params = append(params, [2]string{"exit_of", r.Name()}, [2]string{"exit_stage", fmt.Sprint(k)})
 	}
+	params = append(params, [2]string{"picture", "image"}) // a JPEG or a PNG, stretched to the size
 	for _, p := range params {
 		fmt.Fprintf(&b, "parameters { key: %q value { string_value: %q } }\n", p[0], p[1])
 	}

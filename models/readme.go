@@ -25,11 +25,12 @@ Accuracy is the share of right classes on %d held-out crops; of a detector, the 
 at IoU 0.5 on %d held-out streets, over all lights and weathers. "Wet night" is darker than anything seen
 in training: what drift does to a model. MFLOP counts two per multiply-accumulate, for one image.
 
-- **image**: pixels as they are, row by row, red green blue. Scaling is part of the graph.
+- **image**: pixels as they are, row by row, red green blue. Scaling is part of the graph. The gateway makes them of a
+  JPEG or a PNG, too (parameter picture).
 - **scores** of a classifier: probabilities by label. Of a detector: %d cells × labels, objectness times
   class probability. Labels are in each model's ` + "`labels.txt`" + `, one per line.
 - **boxes**: x0 y0 x1 y1 per cell, as shares of the image. ` + "`models.Decode`" + ` makes detections of both.
-- ` + "`config.pbtxt`" + ` has max_batch_size %d and, as parameters, slo_ms, family, variant, accuracy and seed.
+- ` + "`config.pbtxt`" + ` has max_batch_size %d and, as parameters, slo_ms, family, variant, accuracy, seed and picture.
 - **early exits** (` + "`exit_of`, `exit_stage`" + `) answer from the beginning of their model's file: of what stands in the last two columns
   only the head is theirs, the rest is the model's. The heads are trained behind the trained model, whose weights stay as they are.
 - ` + "`profile.json`" + ` (from ` + "`downbeat profile`" + `) is of your host and not committed.
