@@ -36,6 +36,30 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// TestPhases: with random phases drifts come at any moment of a learner's period, the same one for one seed and model.
+func TestPhases(t *testing.T) {
+	s := DefaultSetting()
+	if s.phaseOf(0) != 0 || s.phaseOf(1) != 0 {
+		t.Errorf("phases %v and %v without the flag", s.phaseOf(0), s.phaseOf(1))
+	}
+
+	s.Phases = true
+	seen := map[time.Duration]bool{}
+	for seed := range uint64(40) {
+		s.Seed = seed
+		for model := range uint64(2) {
+			phase := s.phaseOf(model)
+			if phase < 0 || phase >= Period || phase%tick != 0 || phase != s.phaseOf(model) {
+				t.Errorf("seed %d, model %d: phase %v, then %v", seed, model, phase, s.phaseOf(model))
+			}
+			seen[phase] = true
+		}
+	}
+	if len(seen) < 30 { // of 50; 80 draws leave out 10 in the mean
+		t.Errorf("%d different phases of 80", len(seen))
+	}
+}
+
 // TestMixesDriftWithTheLight: labels diverge by what figure 6 has, with each drift and at no other time.
 func TestMixesDriftWithTheLight(t *testing.T) {
 	most := schedules["paper"].divergence["vehicle-s"]

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"downbeat.dev/models/scene"
 )
@@ -125,6 +126,14 @@ func mixAway(from, towards []float64, bits float64) []float64 {
 		}
 	}
 	return between(most)
+}
+
+// phaseOf returns how much of a learner's period has passed whenever a drift of a model comes.
+func (s Setting) phaseOf(model uint64) time.Duration {
+	if !s.Phases {
+		return 0
+	}
+	return tick * time.Duration(rand.New(rand.NewPCG(s.Seed, 700+model)).IntN(int(Period/tick)))
 }
 
 // drifts reports whether a period begins with a drift.

@@ -25,9 +25,12 @@ type Setting struct {
 	Seed    uint64
 	// Schedule says how much a drift changes: night or paper.
 	Schedule string
-	Models   string // the repository
-	Library  string // ONNX Runtime; "": as in ort.Library
-	Given    *Given // replaces the simulation of requests; nil: simulate here
+	// Phases lets drifts come at a random moment of a learner's period, the same for all drifts of a model; otherwise
+	// they come when it begins.
+	Phases  bool
+	Models  string // the repository
+	Library string // ONNX Runtime; "": as in ort.Library
+	Given   *Given // replaces the simulation of requests; nil: simulate here
 
 	firstSteps int // of training on the first day
 	// retrained caches the accuracies of fully retrained weights, which are the same for all policies.

@@ -28,6 +28,7 @@ func benchDrift() command {
 			fs.Float64Var(&s.Spare, "spare", s.Spare, "share of the idle GPU time that learning may use")
 			fs.Uint64Var(&s.Seed, "seed", s.Seed, "seed of schedules, scenes and requests")
 			fs.StringVar(&s.Schedule, "schedule", s.Schedule, "what a drift changes: night (light and weather, mildly) or paper (these and the classes' frequencies, as much as in AdaInf's figures 5 and 6)")
+			fs.BoolVar(&s.Phases, "phases", s.Phases, "drifts come at a random moment of the periods of ours and watch, not when they begin")
 			fs.StringVar(&s.Models, "models", s.Models, "model repository with vehicle-s and activity-s")
 			format := fs.String("o", "table", "output: table, json, or periods: one JSON line per policy, period and model, the input of AdaInf's figures")
 			if err := parse(fs, args); err != nil {
