@@ -86,23 +86,6 @@ func (g *registry) queueMax(m *entry) int {
 	return plan.QueueLimit(int(m.info.QueueMax), g.e.o.QueueMax)
 }
 
-// profile returns the Profile of a table. Homes with equal tables share one Profile, so decisions read it from memory
-// once.
-func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
-	for _, x := range g.models {
-		// A model without homes keeps its latest profile; when it returns, the profile is found here.
-		if x.last != nil && x.last.Has(table) {
-			return x.last, nil
-		}
-		for k := range x.homes {
-			if p := x.homes[k].prof; p != nil && p.Has(table) {
-				return p, nil
-			}
-		}
-	}
-	return profile.New(table)
-}
-
 // slo returns the SLO in force for a model.
 func (g *registry) slo(m *model.Info, table []time.Duration) int64 {
 	return int64(plan.SLOInForce(g.e.o.SLO[m.Name], time.Duration(m.SLO), table[0]))

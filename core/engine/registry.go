@@ -21,6 +21,7 @@ type registry struct {
 	models   []*entry    // by model id
 	byName   map[string]uint32
 	families map[string]*family
+	profiles profiles
 	vacant   []uint32 // ids of forgotten models, the one forgotten first in front
 	gpuFree  []sched.GPUID
 	gpuNext  sched.GPUID

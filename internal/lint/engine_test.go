@@ -22,7 +22,7 @@ var engineNumbers = map[string]string{
 	// Memory and largest numbers.
 	"PartitionsMax": "locks, one bit each of a word", "FrontendsMax": "sessions", "GPUsMax": "GPUs", "ModelsMax": "ids of models",
 	"RequestsMaxDefault": "live requests of a partition", "blockRequests": "memory for requests", "newBlocks": "the same: not much more than there may be", "takeRequests": "the same: small ones lie alone",
-	"windowsMax": "memory for windows", "ringSize": "batches in timelines", "delays": "samples kept", "workNumbers": "bits of a work's number",
+	"windowsMax": "memory for windows", "sweepLeast": "memory for profiles", "ringSize": "batches in timelines", "delays": "samples kept", "workNumbers": "bits of a work's number",
 	"ownersMax": "bits of a work's number", "commandsMax": "commands at a time", "stepsMost": "steps of a plan in one go",
 	"hugePage": "of the kernel", "checkOptions": "what options may ask for", "viewPlacement": "bytes that a backend may say, so that sums hold", "addModels": "the same",
 	"checkOffer": "what a backend may say", "New": "bytes of a random seed",
