@@ -111,7 +111,7 @@ func configPath(args []string) (string, error) {
 			value = args[i+1]
 		}
 		if value == "" {
-			return "", errors.New("flag -config: a file name must follow")
+			return "", UsageError("flag -config: a file name must follow")
 		}
 		return value, nil
 	}

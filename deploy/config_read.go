@@ -88,7 +88,8 @@ func readBounded(path string) ([]byte, error) {
 }
 
 // Parse reads flags over the file that -config names (or the defaults), and checks the result. command selects the
-// knobs that have a flag; extra registers the command's own flags. Parse returns the arguments after the flags.
+// knobs that have a flag; extra registers the command's own flags. Parse returns the arguments after the flags. The
+// error about a flag is a UsageError.
 func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []string, error) {
 	path, err := configPath(args)
 	if err != nil {
@@ -102,6 +103,7 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 			return c, nil, err
 		}
 	}
+	inFile := c.Check()
 
 	fs := flag.NewFlagSet("downbeat "+command, flag.ContinueOnError)
 	// configPath has already read this flag; register it for the help text.
@@ -115,5 +117,11 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	if err := ParseFlags(fs, args); err != nil {
 		return c, nil, err
 	}
-	return c, fs.Args(), c.Check()
+
+	// What the file has right and the flags have wrong is a wrong command line.
+	err = c.Check()
+	if err != nil && inFile == nil {
+		err = UsageError(err.Error())
+	}
+	return c, fs.Args(), err
 }

@@ -131,6 +131,28 @@ func TestBadFlagsSayWhatIsAllowed(t *testing.T) {
 	}
 }
 
+// TestAWrongValueIsOfTheLineOrTheFile: a flag that is not allowed is a wrong command line, a file that is not allowed
+// is not. A flag may mend the file.
+func TestAWrongValueIsOfTheLineOrTheFile(t *testing.T) {
+	wrong := write(t, "queue_max: -5\n")
+	for _, tc := range []struct {
+		args        []string
+		fails, line bool
+	}{
+		{[]string{"-queue-max", "-5"}, true, true},
+		{[]string{"-config", wrong}, true, false},
+		{[]string{"-config", wrong, "-http", "nonsense"}, true, false},
+		{[]string{"-config", wrong, "-queue-max", "5"}, false, false},
+		{[]string{"-config="}, true, true},
+	} {
+		_, _, err := Parse("serve", tc.args, nil)
+		var line UsageError
+		if (err != nil) != tc.fails || errors.As(err, &line) != tc.line {
+			t.Errorf("%q: %T %v: want an error: %v, of the command line: %v", tc.args, err, err, tc.fails, tc.line)
+		}
+	}
+}
+
 // TestClientsFindTheirScheduler: each command that asks a scheduler can be told where it is without a file.
 func TestClientsFindTheirScheduler(t *testing.T) {
 	for _, command := range []string{"backend", "gateway", "infer", "load", "rollback"} {

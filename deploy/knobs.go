@@ -68,7 +68,7 @@ var Rooms = []Room{
 	}},
 
 	{"backend", "executors and the models that they load", []Knob{
-		{Name: "models", Default: "models", Readers: []string{"demo", "serve", "backend", "infer"}, Help: "model repository `directory`; several, separated by commas",
+		{Name: "models", Default: "models", Readers: []string{"demo", "demo drift", "serve", "backend", "infer"}, Help: "model repository `directory`; several, separated by commas",
 			field: func(c *Config) any { return &c.Models }, check: checkModels},
 		{Name: "executors", Default: 0, Readers: ofBackends, Help: "ONNX Runtime executors, one core each; 0: one per two cores",
 			field: func(c *Config) any { return &c.Executors }, check: func(c *Config) error { return checkRange(c.Executors, 0, 1024) }},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +77,8 @@ func runDemoDrift(ctx context.Context, args []string) error {
 		return deploy.UsageError(fmt.Sprintf("demo drift: unexpected %q: only flags are allowed", rest[0]))
 	case span < driftEvery || span > time.Hour || !(rate >= 0 && rate <= 1e5):
 		return deploy.UsageError(fmt.Sprintf("demo drift: duration %v, rate %v: want 2s to 1h and 0 to 100000", span, rate))
+	case strings.Contains(c.Models, ","):
+		return deploy.UsageError(fmt.Sprintf("demo drift: models %q: want one directory, the one with %s", c.Models, driftModel))
 	}
 
 	// Keep learnt versions out of the tree's repository.
@@ -85,7 +88,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(dir)
 	d := &driftDemo{}
-	fmt.Printf("rendering streets, and training %s on the day ...\n", driftModel)
+	fmt.Printf("rendering streets, and training %s of %s on the day ...\n", driftModel, c.Models)
 	if err := d.prepare(ctx, c.Models, dir); err != nil {
 		return err
 	}
@@ -111,6 +114,13 @@ func runDemoDrift(ctx context.Context, args []string) error {
 // prepare renders the streets and makes a repository whose model is trained on the day only and allows training.
 func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 	d.recipe, _ = models.Find(driftModel)
+
+	// Rendering takes long: a directory without the model is said before it.
+	_, start, err := learn.OpenStore(from, d.recipe.Net()).Newest()
+	if err != nil {
+		return err
+	}
+
 	paint := models.NewPainter()
 	day := scene.Day()
 	for _, x := range []struct {
@@ -125,11 +135,6 @@ func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 			}
 			*x.list = append(*x.list, one)
 		}
-	}
-
-	_, start, err := learn.OpenStore(from, d.recipe.Net()).Newest()
-	if err != nil {
-		return err
 	}
 
 	if d.first, err = d.trainOn(start, d.day, nil, driftSteps); err != nil {
