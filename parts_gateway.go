@@ -18,20 +18,54 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// openGateway serves REST and gRPC over the client.
-func (s *System) openGateway(ctx context.Context) error {
-	t, err := s.config.PublicTLS()
-	if err != nil {
-		return err
-	}
-	rest, rpc, err := s.gatewayListeners()
-	if err != nil {
+// entrance is what a gateway takes from outside: its files and its ports.
+type entrance struct {
+	tls        *tls.Config
+	clients    *clients.Set          // nil: one secret opens the API
+	restricted *gateway.Restrictions // nil: none
+	rest, rpc  net.Listener
+}
+
+// openEntrance reads the gateway's files and takes its ports. Start calls it before any part opens: loading models
+// takes long, and a wrong path or a taken port must be said before it. Calls that come meanwhile wait.
+func (s *System) openEntrance() (err error) {
+	in, p := &s.entrance, &s.config.Protocol
+	if in.tls, err = s.config.PublicTLS(); err != nil {
 		return err
 	}
 
-	o, err := s.gatewayOptions(ctx, t)
+	if p.ClientTokensFile != "" {
+		if in.clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {
+			return err
+		}
+	}
+	if p.RestrictedFile != "" {
+		if in.restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
+			return err
+		}
+	}
+
+	if in.rest, in.rpc, err = s.gatewayListeners(); err != nil {
+		return err
+	}
+
+	// A gateway closes its listeners at its end. If no gateway opens, nothing else does.
+	s.onClose(func() error {
+		for _, ln := range []net.Listener{in.rest, in.rpc} {
+			if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+		}
+		return nil
+	})
+	return nil
+}
+
+// openGateway serves REST and gRPC over the client.
+func (s *System) openGateway(ctx context.Context) error {
+	o, err := s.gatewayOptions(ctx)
 	if err != nil {
-		return errors.Join(err, rest.Close(), rpc.Close())
+		return err
 	}
 
 	g := gateway.New(s.client, o)
@@ -42,7 +76,7 @@ func (s *System) openGateway(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := g.Serve(ctx, rest, rpc); err != nil && ctx.Err() == nil {
+		if err := g.Serve(ctx, s.entrance.rest, s.entrance.rpc); err != nil && ctx.Err() == nil {
 			s.fail(fmt.Errorf("gateway: %w", err))
 		}
 	}()
@@ -52,15 +86,16 @@ func (s *System) openGateway(ctx context.Context) error {
 	return nil
 }
 
-// gatewayOptions reads the files that the gateway's knobs name, connects to the span collector and opens the
-// applications.
-func (s *System) gatewayOptions(ctx context.Context, t *tls.Config) (o gateway.Options, err error) {
+// gatewayOptions connects to the span collector and opens the applications.
+func (s *System) gatewayOptions(ctx context.Context) (o gateway.Options, err error) {
 	p := &s.config.Protocol
 	o = gateway.Options{
 		Name:         p.ServerName,
 		Version:      s.config.Version,
 		Token:        s.token,
-		TLS:          t,
+		TLS:          s.entrance.tls,
+		Clients:      s.entrance.clients,
+		Restricted:   s.entrance.restricted,
 		ClientMemory: p.ClientSHM,
 		DeviceMemory: s.config.DeviceMemory,
 
@@ -70,17 +105,6 @@ func (s *System) gatewayOptions(ctx context.Context, t *tls.Config) (o gateway.O
 		Access:          s.access,
 		Process:         s.process,
 		Logger:          s.logOf("frontend"),
-	}
-
-	if p.ClientTokensFile != "" {
-		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {
-			return o, err
-		}
-	}
-	if p.RestrictedFile != "" {
-		if o.Restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
-			return o, err
-		}
 	}
 
 	rate := tracing.NewRate(p.TraceRate)

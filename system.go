@@ -45,6 +45,7 @@ type System struct {
 	backend  *backend.Service
 	learners []*learn.Live
 	client   *frontend.Client
+	entrance entrance // of the gateway
 	gateway  *gateway.Gateway
 
 	applications *app.Set // nil: there are none, or no gateway
@@ -155,6 +156,11 @@ func (s *System) openParts(ctx context.Context) error {
 	s.warnExposed()
 	if err := s.openMetrics(); err != nil {
 		return err
+	}
+	if s.config.Roles&Gateway != 0 {
+		if err := s.openEntrance(); err != nil {
+			return err
+		}
 	}
 
 	for _, part := range []struct {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/backend"
 	"downbeat.dev/core/control"
 	"downbeat.dev/deploy"
 	"downbeat.dev/deploy/loglimit"
@@ -147,6 +148,40 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("got %v, want an error about %q", err, want)
 		}
 	}
+}
+
+// TestAWrongGatewayLoadsNoModels: a taken port or a file that is not there is said before the backend loads its models,
+// which takes minutes for large ones. What was opened until then is closed.
+func TestAWrongGatewayLoadsNoModels(t *testing.T) {
+	taken := start(t, emulated(t, Scheduler|Gateway)).Config()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	for name, change := range map[string]func(*Config){
+		"in use":             func(c *Config) { c.HTTP = taken.HTTP },
+		"address already":    func(c *Config) { c.HTTP, c.GRPC = free.Addr().String(), taken.GRPC },
+		"client_tokens_file": func(c *Config) { c.Protocol.ClientTokensFile = "/nonexistent" },
+		"restricted":         func(c *Config) { c.Protocol.RestrictedFile = "/nonexistent" },
+	} {
+		c := emulated(t, Scheduler|Backend|Gateway)
+		change(&c)
+		c.TuneBackend = func(*backend.Options) { t.Errorf("%s: the backend is started", name) }
+		if s, err := Start(t.Context(), c); err == nil || s != nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want an error about %q", err, name)
+		}
+	}
+
+	c := emulated(t, Scheduler|Backend|Gateway)
+	c.HTTP, c.Models = free.Addr().String(), filepath.Join(t.TempDir(), "none")
+	c.Protocol.StrictModels = true
+	if s, err := Start(t.Context(), c); err == nil {
+		t.Errorf("started without models: %v", s.Close())
+	}
+	c = emulated(t, Scheduler|Gateway)
+	c.HTTP = free.Addr().String()
+	start(t, c)
 }
 
 // TestFreePorts: a gateway that may dodges a default port that another has; it never leaves one that was named.
