@@ -27,8 +27,20 @@ func benchGateway() command {
 			fs.BoolVar(&c.Shared, "shared", false, "compare tensors in shared memory with tensors in messages and with bare servers of the same requests")
 			fs.BoolVar(&c.Traced, "traced", false, "compare a gateway that traces 1 % of its calls with one that traces none, instead of with bare servers")
 
+			pictures := fs.Int("pictures", 0, "send that many pictures, as files and as tensors, instead of comparing with bare servers")
+
 			if err := parse(fs, args); err != nil {
 				return err
+			}
+			if *pictures < 0 || *pictures > 100_000 {
+				return fmt.Errorf("bench gateway: pictures: %d: want 0 to 100000", *pictures)
+			}
+			if *pictures > 0 {
+				rows, err := gateway.RunPictures(ctx, *pictures)
+				if err != nil {
+					return err
+				}
+				return gateway.WritePictures(os.Stdout, rows)
 			}
 
 			// The bounds keep a mistyped number from exhausting the host's memory or file descriptors.

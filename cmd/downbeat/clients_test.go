@@ -65,7 +65,13 @@ func TestClients(t *testing.T) {
 		g.Output("OUTPUT0", g.Node("Add", []string{a, b}), onnx.Int32, onnx.Batched(16))
 		g.Output("OUTPUT1", g.Node("Sub", []string{a, b}), onnx.Int32, onnx.Batched(16))
 	})
-	runExamples(t, "../../docs/CLIENTS.md", writeRepository(t, file{"simple/1/model.onnx", simple}, file{"simple/config.pbtxt", []byte(slow)}))
+	photo := graph(t, "photo", func(g *onnx.Builder) {
+		in := g.Input("image", onnx.Uint8, onnx.Batched(2, 2, 3))
+		g.Output("pixels", g.Node("Identity", []string{in}), onnx.Uint8, onnx.Batched(2, 2, 3))
+	})
+	const pictured = slow + `parameters { key: "picture" value { string_value: "image" } }`
+	runExamples(t, "../../docs/CLIENTS.md", writeRepository(t, file{"simple/1/model.onnx", simple}, file{"simple/config.pbtxt", []byte(slow)},
+		file{"photo/1/model.onnx", photo}, file{"photo/config.pbtxt", []byte(pictured)}))
 }
 
 // TestApplications does the same for docs/APPLICATIONS.md, with the models of the tree.
