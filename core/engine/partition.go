@@ -51,9 +51,11 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) m
 	// An id that is queued already is the same request sent twice: the first one's answer stands.
 	entry, tag := s.findEntry(m.ID)
 	if *entry == tag && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
+		p.duplicates++
+
 		// Without ReadyIn it tells of an early request that its input is there.
-		if m.ReadyIn != 0 || !p.s.Hasten(now, sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
-			p.duplicates++
+		if m.ReadyIn == 0 {
+			p.s.Hasten(now, sched.ModelID(m.Model), sched.RequestID(m.ID), s.number)
 		}
 		return duplicate
 	}

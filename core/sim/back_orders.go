@@ -62,6 +62,7 @@ func (b *back) acceptOrder(o *order) {
 		return
 	}
 	c.check.checkObeyed(b, o)
+	c.check.checkHooks(o)
 
 	y := *o // copy: the same message may arrive twice
 	o = &y
@@ -130,6 +131,12 @@ func (b *back) failAll(o *order, why model.Reason, untold bool) {
 // requests that the backend gives back.
 func (b *back) failSome(o *order) {
 	c := b.c
+	for i := range o.x.Items {
+		if o.preparing(i) != nil {
+			o.bad = append(o.bad, wire.ItemFailure{Index: uint32(i), Reason: model.InputUnavailable})
+			c.happens(ReadEarly, int64(b.index), int64(o.x.Items[i].ID))
+		}
+	}
 	if c.calm {
 		return
 	}
@@ -139,6 +146,8 @@ func (b *back) failSome(o *order) {
 		f := o.s.fronts[o.x.Items[i].Frontend]
 
 		switch {
+		case o.preparing(i) != nil: // has failed already
+			continue
 		case f != nil && f.f.darkUntil > c.now:
 			x.Reason, x.Untold = model.InputUnavailable, !b.old
 		case c.chance(c.o.FailItem):
@@ -198,7 +207,9 @@ func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
 	case !c.calm && c.chance(c.o.LoseOutput):
 		c.happens(LostOutput, int64(s.f.index), int64(id))
 	default:
-		s.f.endCall(id, x.Reason, false)
+		if !s.f.keepsUnread(id, x.Reason) {
+			s.f.endCall(id, x.Reason, false)
+		}
 	}
 }
 

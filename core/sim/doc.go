@@ -63,6 +63,7 @@
 //	C11 no backend accepts an order of an epoch older than one that it has obeyed; messages to and from a peer of the
 //	    previous version pass that version's encoding;
 //	C12 time passes: no moment holds endless events, and an engine asks for another turn at once only so often;
+//	C13 no backend reads an input before the time that its frontend told, but for what trips vary and clocks differ;
 //	V1  no request for a family is in a batch below its floor, and none for a model in another model's batch.
 //
 // A World panics if one of these is violated:

@@ -14,6 +14,10 @@ import (
 // Downbeat runs core/sched as the Server of a World. In a World with families it renews the prices of GPU time every
 // PricePeriod, as core/engine does.
 type Downbeat struct {
+	// Refused, if set, is called for every request of a batch that is sent. If it returns true, the backend cannot read
+	// the request's input: its row stays empty, and the caller brings the request back.
+	Refused func(r int32) bool
+
 	w    *World
 	s    *sched.Scheduler
 	sent [][]sched.BatchID // per GPU, oldest first: the next batch may be sent at the moment at which the last one ends
@@ -97,6 +101,21 @@ func (d *Downbeat) Arrive(now Time, r int32, model int32) {
 		d.recently.Bad++
 		d.w.Drop(r)
 	}
+}
+
+// ArriveEarly is Arrive for a request that may be in a batch sent at from or later.
+func (d *Downbeat) ArriveEarly(now Time, r, model int32, from Time) {
+	why := d.s.JoinEarly(now, sched.Request{ID: sched.RequestID(r), Model: sched.ModelID(model), Deadline: d.w.Deadline(r)}, from)
+	if why != vocabulary.ReasonNone {
+		d.recently.Bad++
+		d.w.Drop(r)
+	}
+}
+
+// Hasten tells that an early request's input is there.
+func (d *Downbeat) Hasten(now Time, r, model int32) {
+	d.s.Hasten(now, sched.ModelID(model), sched.RequestID(r), 0)
+	d.takeActions()
 }
 
 // Cancel removes a request from its queue, and returns false if it runs or has ended. The caller ends the request.
@@ -195,13 +214,17 @@ func (d *Downbeat) takeActions() {
 		b := &batches[i]
 		d.ids = d.ids[:0]
 		for k := range b.Requests {
-			d.ids = append(d.ids, int32(b.Requests[k].ID))
+			if id := int32(b.Requests[k].ID); d.Refused == nil || !d.Refused(id) {
+				d.ids = append(d.ids, id)
+			}
 		}
 
 		// The scheduler forms only batches that meet their deadlines, so their requests count as good when they start.
 		d.sent[b.GPU] = append(d.sent[b.GPU], b.ID)
-		d.recently.Good += float64(len(b.Requests))
-		if d.w.Models[b.Model].Variants == nil {
+		d.recently.Good += float64(len(d.ids))
+		if len(d.ids) == 0 { // the GPU is free again at once
+			d.w.Load(int32(b.GPU), 1)
+		} else if d.w.Models[b.Model].Variants == nil {
 			d.w.Start(b.ExecAt, int32(b.GPU), int32(b.Model), d.ids)
 		} else {
 			d.w.StartVariant(b.ExecAt, int32(b.GPU), int32(b.Model), int32(b.Variant), d.ids)

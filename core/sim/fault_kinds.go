@@ -29,7 +29,8 @@ const (
 	DarkLink     // in one direction or both, shorter than the silence limit
 	SilentLink   // longer than the silence limit, so that both ends give the link up
 	SlowLink
-	OldPeer // speaks the previous protocol version
+	OldPeer   // speaks the previous protocol version
+	ReadEarly // a backend reads an input before its hook has returned
 
 	LeaderDies
 	StandbyDies
@@ -52,7 +53,7 @@ const (
 var faultNames = [FaultCount]string{
 	"lost submit", "lost cancel", "lost execute", "lost done", "lost outcome", "lost output", "doubled", "delayed",
 	"failed item", "untold item", "given back", "broken gpu", "hang", "long hang", "slowdown", "backend dies",
-	"backend's link breaks", "frontend's link breaks", "frontend vanishes", "dark frontend", "dark link", "silent link", "slow link", "old peer",
+	"backend's link breaks", "frontend's link breaks", "frontend vanishes", "dark frontend", "dark link", "silent link", "slow link", "old peer", "read early",
 	"leader dies", "standby dies", "leader pauses", "store cut", "isolation", "new leader", "stale order", "snapshot", "spared",
 	"lost step", "lost step end", "step overran", "step untold",
 }

@@ -31,7 +31,14 @@ type call struct {
 	priority  uint8
 	live      bool
 	submitted bool // it was sent to some scheduler
-	slow      bool // one of its batches runs on a GPU that is slower than its kind
+
+	// A hook prepares the input: see front_hook.go.
+	expected  Time // when the scheduler was told that the input would be there; 0: there is no hook
+	inputAt   Time // when the hook returns
+	preparing bool // it has not returned
+	again     bool // a backend was refused meanwhile
+
+	slow bool // one of its batches runs on a GPU that is slower than its kind
 
 	sparedSince Time // when it began to wait for another leader or for its model; 0: it does not wait
 	wasSpared   bool
@@ -135,7 +142,7 @@ func (f *front) newSubmit(s *session, id uint64) wire.Submit {
 	x.named, _ = s.namedService(x.model, x.asks)
 	x.submitted = true
 	return wire.Submit{ID: id, Model: x.named, Priority: x.priority, Budget: int64(float64(budget) * f.clockRate),
-		Input: model.Descriptor{Key: id, Length: 1}}
+		Input: model.Descriptor{Key: id, Length: 1}, ReadyIn: f.readyIn(x)}
 }
 
 // submit sends Submits over a session, which the checker sees before and after the engine.

@@ -46,6 +46,9 @@ func (f *front) submitOnce(which func(*call) bool) {
 
 // endByOutcome ends a call with its scheduler's outcome, or spares it.
 func (f *front) endByOutcome(id uint64, why model.Reason) {
+	if f.keepsUnread(id, why) {
+		return
+	}
 	if x := f.waitingCall(id); x != nil && f.keepsWaiting(x, why) {
 		f.spareCall(id)
 		return

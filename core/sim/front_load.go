@@ -43,7 +43,9 @@ func (f *front) submitBurst(n int) {
 		}
 
 		x := c.drawCall(k, asks)
+		f.drawHook(&x)
 		id := f.addCall(x)
+		f.scheduleHook(id)
 		last = max(last, x.deadline)
 		if s == nil {
 			continue

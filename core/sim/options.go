@@ -34,6 +34,8 @@ type Options struct {
 	Cancels, Junk      float64  // share of requests canceled early; share of invalid Submits
 	ShortBudgets       float64  // share of requests with a budget of their own
 	Priorities         bool
+	Hooked, LateHooks  float64  // share of requests whose input a hook prepares; share of these whose hook takes longer than expected
+	Hook               Duration // longest expected time of a hook
 	Learners           int      // per backend, with spare work
 	SpareStep          Duration // longest step of spare work
 
@@ -114,6 +116,7 @@ func (o Options) Calm() Options {
 func Draw(seed uint64) Options {
 	o := drawAlike(seed)
 	o.drawKind()
+	o.drawHooks()
 	return o
 }
 
