@@ -38,6 +38,7 @@ func benches() []command {
 		benchFigures(),
 		benchScale(),
 		benchReconfigure(),
+		benchPrepare(),
 		benchSessions(),
 		benchSpare(),
 		benchDrift(),

@@ -19,7 +19,7 @@ func commands() []command {
 
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
-	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchReconfigure(), benchSessions(), benchSpare(), benchDrift(), benchJoint(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("failover"), onLinux("gpu")}
+	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchReconfigure(), benchPrepare(), benchSessions(), benchSpare(), benchDrift(), benchJoint(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("failover"), onLinux("gpu")}
 }
 
 // livePlanners returns nothing: its commands need a running scheduler, which needs Linux.

@@ -80,6 +80,7 @@ var examples = map[string][]string{
 		"downbeat plan size -kind a100 -rate classify=20000 -slo 60ms -family classify=ResNet152:0.783+ResNet50:0.761+MobileNetV2:0.718 -accuracy 0.77",
 	},
 	"downbeat bench reconfigure": {"downbeat bench reconfigure -o json", "downbeat bench reconfigure -scenario share -load 0.9"},
+	"downbeat bench prepare":     {"downbeat bench prepare -o csv", "downbeat bench prepare -spread 0.5 -hooks 5ms -forms after,hint"},
 	"downbeat plan show":         {"downbeat plan show"},
 	"downbeat plan dry-run": {
 		"downbeat plan dry-run -parts 4",

@@ -22,7 +22,7 @@ const root = "downbeat"
 var rooms = []room{
 	{"examples", []string{root, "frontend"}},
 	{"cmd", []string{"bench", root, "bench/load", "frontend", "deploy", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
-	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
+	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/limits", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
 	{"bench/load", []string{"bench/chart", "frontend", "models", "core/arrivals"}},
 	{"bench/chart", nil},
 	{root, []string{"frontend", "deploy", "backend/learn", "backend", "core/observe", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/wire", "core/profile", "rdma"}},
