@@ -184,6 +184,32 @@ func TestAWrongGatewayLoadsNoModels(t *testing.T) {
 	start(t, c)
 }
 
+// TestAFloorThatNoVariantReachesIsNamed: clients of the family hear of the floor and the best variant, not that no such
+// model exists.
+func TestAFloorThatNoVariantReachesIsNamed(t *testing.T) {
+	c := emulated(t, Scheduler|Backend|Gateway)
+	c.Accuracy.Floors = "sounds=0.99"
+	addModel(t, c.Models, "echo", echoModel+`parameters { key: "family" value { string_value: "sounds" } }
+parameters { key: "accuracy" value { string_value: "0.9" } }
+`)
+	s := start(t, c)
+	waitFor(t, func() bool { return s.Client().Model("sounds", "") != nil })
+
+	body := `{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}`
+	answer, err := http.Post(s.PageURL()+"v2/models/sounds/infer", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "accuracy floor 0.99: the best variant has 0.9") {
+		t.Errorf("%s %s, %v: want 503 with the floor and the best variant", answer.Status, text, err)
+	}
+	if _, err := s.Client().InferCopy(t.Context(), "echo", make([]byte, 16)); err != nil {
+		t.Errorf("the model by itself: %v", err)
+	}
+}
+
 // TestFreePorts: a gateway that may dodges a default port that another has; it never leaves one that was named.
 func TestFreePorts(t *testing.T) {
 	ln, err := net.Listen("tcp", Default().HTTP)

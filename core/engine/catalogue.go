@@ -125,7 +125,7 @@ func (g *registry) forgetModels() {
 	var gone []model.Info
 	for _, m := range g.models {
 		id := m.info.ID
-		if m.info.Name == "" || m.served() || now.Sub(m.since) < keptMax || g.isKnown(id) {
+		if m.info.Name == "" || m.served() || now.Sub(m.since) < keptMax || g.isKnown(id) || m.class != nil && g.isRefused(m.class.of) {
 			continue
 		}
 

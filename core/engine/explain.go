@@ -100,7 +100,7 @@ func (g *registry) explain() Explanation {
 	now := g.e.clock.Now()
 	x := Explanation{Kinds: g.explainKinds(now), Families: []FamilyExplanation{}}
 	for _, m := range g.models {
-		if m.class != nil && m.info.Name != "" {
+		if m.class != nil && m.info.Name != "" && g.wasServed(m.class.of) {
 			x.Families = append(x.Families, g.explainClass(now, m))
 		}
 	}
@@ -109,10 +109,10 @@ func (g *registry) explain() Explanation {
 	return x
 }
 
-// neverServed returns the families that have a reason but no class: they have not been served since the start.
+// neverServed returns the families that have a reason and have not been served since the start.
 func (g *registry) neverServed() (all []FamilyExplanation) {
 	for name, f := range g.families {
-		if len(f.classes) == 0 && f.why != "" {
+		if !g.wasServed(f) && f.why != "" {
 			nothing := Answered{Variants: []AnsweredByOne{}, Drops: []DropsByOneRule{}}
 			all = append(all, FamilyExplanation{Family: name, Floor: g.e.o.Floors[name], Why: f.why, Lately: nothing, Minute: nothing, Variants: g.notLoaded(name)})
 		}

@@ -239,6 +239,20 @@ func TestExplainNamesFamiliesThatWereNeverServed(t *testing.T) {
 		}
 	}
 
+	// Frontends hear the reason too, instead of nothing of a family that exists.
+	f := s.frontend()
+	if m := f.models["v"]; m.Ready || m.Reason != "accuracy floor 0.99: the best variant has 0.95" {
+		t.Errorf("the family is announced as %+v", m)
+	}
+	if m, has := f.models["vv"]; has {
+		t.Errorf("a family that nobody has is announced as %+v", m)
+	}
+	s.clock.now += 2 * 60 * 60_000 * ms
+	s.e.reg.forgetModels()
+	if m := s.frontend().models["v"]; m.Reason == "" {
+		t.Errorf("later it is announced as %+v", m)
+	}
+
 	// It is served, and forgotten here, once a backend has a variant.
 	h := hello("d", 1, slope)
 	h.Models = append(h.Models, wire.BackendModel{Profile: slope, Info: model.Info{Name: "vv-l", Version: "1", SLO: 50e6, Family: "vv", Accuracy: 0.95}})

@@ -75,6 +75,12 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 			g.e.log.Error("family not served", "family", name, "err", why)
 		}
 		f.why = why
+
+		// A family that has variants and may not be served is announced with the reason: its clients would be told
+		// otherwise that they mistyped its name.
+		if why != "" && len(members[name]) > 0 && len(f.classes) == 0 && !g.isModel(name) && g.roomForModels() > 0 {
+			g.addClass(f, 0)
+		}
 		changed = g.settleFamily(f, all, changed)
 	}
 	return changed
@@ -83,7 +89,7 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 // answeringVariants returns the models that may answer for a family, the most accurate first, or the reason why it
 // cannot be served.
 func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error) {
-	if slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Name == name }) {
+	if g.isModel(name) {
 		return nil, fmt.Errorf("family %q: a model has that name; give one of them another", name)
 	}
 
@@ -112,6 +118,11 @@ func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error
 		}
 	}
 	return known[:min(len(known), sched.VariantsMax)], nil
+}
+
+// isModel reports whether a model that is no family has a name.
+func (g *registry) isModel(name string) bool {
+	return slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Name == name })
 }
 
 // settleFamily puts the variants of a family in force.
@@ -166,11 +177,21 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 		}
 	}
 	info.Reason = f.why
-	if sameFamily(&m.info, &info) || len(info.Variants) == 0 {
+	if sameFamily(&m.info, &info) || len(info.Variants) == 0 && info.Reason == "" {
 		return changed
 	}
 	m.info = info
 	return append(changed, info)
+}
+
+// wasServed reports whether some variant of the family ever answered.
+func (g *registry) wasServed(f *family) bool {
+	return len(f.classes) > 0 && len(g.models[f.classes[0]].class.service.Variants) > 0
+}
+
+// isRefused reports whether the family has variants and may not be served.
+func (g *registry) isRefused(f *family) bool {
+	return f.why != "" && slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Family == f.name && m.served() })
 }
 
 // sameFamily reports whether two announcements of a family agree in the fields that change.
