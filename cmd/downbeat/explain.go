@@ -102,9 +102,9 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 		if a.Seconds == 0 {
 			continue // it was never served
 		}
-		fmt.Fprintf(out, "  last %.0f s: %d answers", a.Seconds, a.Answers)
+		fmt.Fprintf(out, "  last %.0f s: %d given a GPU", a.Seconds, a.Answers)
 		if a.Answers > 0 {
-			fmt.Fprintf(out, " of accuracy %.4f:", a.Accuracy)
+			fmt.Fprintf(out, ", by variants of accuracy %.4f:", a.Accuracy)
 		}
 		for _, v := range a.Variants {
 			fmt.Fprintf(out, " %s %.1f %%", v.Model, 100*v.Share)

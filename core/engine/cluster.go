@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -216,19 +217,17 @@ func (g *registry) newCluster() *cluster {
 	return c
 }
 
-// freeLabel returns a label that no other sub-cluster with GPUs has.
+// freeLabel returns a label that no other sub-cluster with GPUs has: the operator's name, or the kind of its GPUs.
 func (g *registry) freeLabel(c *cluster) string {
-	label := c.pool.Name
-	if label == "" {
-		label = fmt.Sprintf("unnamed-%d", c.number)
-	}
+	name := cmp.Or(c.pool.Name, c.pool.Kind, "gpus")
+	label := name
 
 	// Labels of sub-clusters without GPUs are free, as these appear in no metric.
 	taken := func() bool {
 		return slices.ContainsFunc(g.clusters, func(x *cluster) bool { return x != c && len(x.gpus) > 0 && x.label == label })
 	}
 	for n := 2; taken(); n++ {
-		label = fmt.Sprintf("%s-%d", c.pool.Name, n)
+		label = fmt.Sprintf("%s-%d", name, n)
 	}
 	return label
 }

@@ -21,10 +21,10 @@ type KindExplanation struct {
 	Name        string  `json:"name"`
 	GPUs        int     `json:"gpus"`
 	Price       float64 `json:"price"`
-	PriceMinute float64 `json:"price_last_minute"` // mean of the last minute
-	Planned     float64 `json:"price_planned"`     // before the discount for idle GPU time
-	Bad         float64 `json:"bad_share"`         // share of the families' requests in the last second
-	Busy        float64 `json:"busy_share"`
+	PriceMinute float64 `json:"price_last_minute"`  // mean of the last minute
+	Planned     float64 `json:"price_planned"`      // before the discount for idle GPU time
+	Bad         float64 `json:"bad_share"`          // share of the families' requests in the last second
+	Busy        float64 `json:"busy_share"`         // of the GPUs' time, granted since the last renewal; at most 1
 	Others      float64 `json:"demand_others_gpus"` // of models without a choice
 	Learning    float64 `json:"bought_share"`       // share of the GPUs' time bought by learners (learn_share); less if floors need it
 	id          uint32
@@ -132,7 +132,7 @@ func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 	for k := range p.homes {
 		h := &p.homes[k]
 		kind := KindExplanation{Name: g.clusters[h.SubCluster].label, GPUs: h.GPUs, Price: h.Price, PriceMinute: h.Price, Planned: h.Planned,
-			Bad: h.BadShare, Busy: h.BusyShare, Others: h.Others, Learning: h.Learning, id: h.SubCluster}
+			Bad: h.BadShare, Busy: h.Occupied(), Others: h.Others, Learning: h.Learning, id: h.SubCluster}
 		for i := range p.subs {
 			s := &p.subs[i]
 			if span := p.at.Sub(max(at, s.since)); s.number == h.SubCluster && span > 0 {

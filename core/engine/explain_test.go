@@ -47,8 +47,8 @@ func TestExplainSaysWhyVariantsAreLeftOut(t *testing.T) {
 		got[v.Model+" "+v.Kind] = v.LeftOut
 	}
 	for name, want := range map[string]string{
-		"v-l unnamed-1": "price: at", "v-m unnamed-1": "", "v-m unnamed-2": "", "v-s unnamed-1": "below the floor of 0.88",
-		"v-poor unnamed-1": "dominated", "v-slow unnamed-1": "too slow: requests have", "v-l unnamed-2": "not resident", "v-stored ": "not resident",
+		"v-l gpus": "price: at", "v-m gpus": "", "v-m gpus-2": "", "v-s gpus": "below the floor of 0.88",
+		"v-poor gpus": "dominated", "v-slow gpus": "too slow: requests have", "v-l gpus-2": "not resident", "v-stored ": "not resident",
 	} {
 		if why, ok := got[name]; !ok || !strings.HasPrefix(why, want) || want == "" && why != "" {
 			t.Errorf("%s is left out for %q, want %q", name, why, want)
@@ -214,6 +214,32 @@ func TestMarksReachBack(t *testing.T) {
 	}
 	if _, at := k.markBefore(now, lastMinute); now.Sub(at) < lastMinute || now.Sub(at) > lastMinute+markEvery {
 		t.Errorf("a minute is %v ago", time.Duration(now.Sub(at)))
+	}
+}
+
+// TestExplainNamesKinds: GPUs without an operator's name have their kind's, each sub-cluster one of its own, and GPUs
+// that were granted more time than has passed are wholly busy.
+func TestExplainNamesKinds(t *testing.T) {
+	s := newStage(t, Options{})
+	for i, kind := range []string{"A100", "", "A100"} {
+		h := familyHello(fmt.Sprint("b", i), 1)
+		h.Details = []wire.GPUDetail{{Kind: kind, Memory: uint64(i+1) << 30}}
+		s.mustBackend(h)
+	}
+	s.run(3_000 * ms)
+	homes := s.e.reg.pricing.homes
+	if len(homes) == 0 {
+		t.Fatal("no prices")
+	}
+	homes[0].BusyShare = 1.4
+
+	x, err := s.e.Explain()
+	var names []string
+	for _, k := range x.Kinds {
+		names = append(names, k.Name)
+	}
+	if err != nil || fmt.Sprint(names) != "[A100 gpus A100-2]" || x.Kinds[0].Busy != 1 {
+		t.Errorf("kinds %q, the first %v busy, %v: want [A100 gpus A100-2], 1", names, x.Kinds[0].Busy, err)
 	}
 }
 

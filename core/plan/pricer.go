@@ -40,6 +40,10 @@ type PricedHome struct {
 	Planned    float64 // the price before the discount for unused GPU time
 }
 
+// Occupied returns the share of its GPUs' time that the home uses, for operators. Time is granted when a batch is sent,
+// so that more than all of it may be granted between two renewals.
+func (h *PricedHome) Occupied() float64 { return min(1, h.BusyShare) }
+
 // NewPricer returns a Pricer whose prices are 0. stepped reports whether a rate over a tenth of a second differs from
 // the rate over one second by more than chance (sched.Stepped).
 func NewPricer(stepped func(recent, rate float64) bool) *Pricer {
