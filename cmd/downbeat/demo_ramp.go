@@ -60,27 +60,53 @@ func showRamp(ctx context.Context, s *downbeat.System) error {
 	fmt.Printf("\nFamily %s: the load rises above the %.0f requests/s that %s sustains, and falls again:\n", family.name, family.accurate, family.best)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "requests/s\tseconds\tin time\tmean batch\taccuracy\tanswered by")
+
+	before, err := readHostLoad()
+	worst := 0.0
 	for _, step := range rampSteps {
 		// The load stays below the lightest variant's rate, so that accuracy drops but no request is lost.
 		rate := min(step.load*family.accurate, rampMost*family.most)
-		if err := sendStep(ctx, s, w, family.name, rate, step.span); err != nil {
+		bad, err := sendStep(ctx, s, w, family.name, rate, step.span)
+		if err != nil {
 			return err
 		}
+		worst = max(worst, bad)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+
+	// A host that does not tell its load is no reason to end the demo.
+	if now, also := readHostLoad(); err == nil && also == nil {
+		fmt.Print(explainLoss(worst, now.othersSince(before)))
+	}
+	return nil
 }
 
-// sendStep sends one step's load and prints its line.
-func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family string, rate float64, span time.Duration) error {
+// othersMuch is the share of the processors from which on other programs explain lost requests: the ramp's load leaves
+// more than that free.
+const othersMuch = 0.1
+
+// explainLoss says that the host's other work is why a step lost requests; empty if it lost hardly any, or the host
+// had little other work. bad is in percent.
+func explainLoss(bad, others float64) string {
+	if bad <= probeBad || others < othersMuch {
+		return ""
+	}
+	return fmt.Sprintf("Other programs took %.0f %% of this host's processors meanwhile: a step that lost requests may have lost them for that reason.\n", 100*others)
+}
+
+// sendStep sends one step's load, prints its line and returns the share of requests not answered in time, in percent.
+func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family string, rate float64, span time.Duration) (bad float64, err error) {
 	f := loadFlags{models: family, shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 2}}
 	o, err := f.options(s.Client())
 	if err != nil {
-		return err
+		return 0, err
 	}
 
 	target, err := newTarget(s, o, f.shape.Seed)
 	if err != nil {
-		return err
+		return 0, err
 	}
 
 	// Wrap the calls to count the variants that answer, since the report has no variants.
@@ -90,7 +116,7 @@ func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family strin
 	before := s.BatchSizes(family)
 	r := load.Run(ctx, target, o)
 	fmt.Fprintf(w, "%.0f\t%.0f\t%.2f %%\t%.1f\t%s\n", rate, span.Seconds(), 100-r.BadPercent(), meanBatch(s.BatchSizes(family), before), t)
-	return ctx.Err()
+	return r.BadPercent(), ctx.Err()
 }
 
 // count wraps do and counts its answers by variant.
