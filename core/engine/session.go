@@ -79,18 +79,13 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	}
 
 	s := p.openIDWindow(f)
-	if p.s.Far() {
-		p.prefetch(m)
-	}
-
-	all := len(e.parts) == 1
-	for i := range m {
-		if !all && e.split.of(m[i].Model) != p.number {
-			continue
+	for rest := m; len(rest) > 0; {
+		n := min(len(rest), sched.AheadMost)
+		if p.s.Far() {
+			p.prefetch(rest[:n])
 		}
-		if why := p.acceptRequest(t.now, s, &m[i]); why != model.ReasonNone && why != duplicate {
-			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: why}})
-		}
+		p.acceptRequests(e, t, f, s, rest[:n])
+		rest = rest[n:]
 	}
 
 	// Work that is due anyway is done under this lock instead of waking its loop.
@@ -100,6 +95,19 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 
 	p.collectOutputs(e, t)
 	p.mu.Unlock()
+}
+
+// acceptRequests accepts those requests of m that belong to the partition. mu is held.
+func (p *partition) acceptRequests(e *Engine, t *turn, f *Frontend, s *idWindow, m []wire.Submit) {
+	all := len(e.parts) == 1
+	for i := range m {
+		if !all && e.split.of(m[i].Model) != p.number {
+			continue
+		}
+		if why := p.acceptRequest(t.now, s, &m[i]); why != model.ReasonNone && why != duplicate {
+			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: why}})
+		}
+	}
 }
 
 // prefetch loads the memory that accept will need into the cache. Summing the values keeps the compiler from removing

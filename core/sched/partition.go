@@ -234,11 +234,12 @@ func (p *Partition) Queued(id ModelID) int {
 }
 
 func (p *Partition) find(id ModelID) (*model, int32) {
-	if int(id) >= len(p.index) || p.index[id] == 0 {
-		return nil, -1
+	if int(id) < len(p.index) {
+		if at := p.index[id] - 1; at >= 0 {
+			return &p.models[at], at
+		}
 	}
-	at := p.index[id] - 1
-	return &p.models[at], at
+	return nil, -1
 }
 
 // clock keeps time from going back: an earlier now counts as the latest one.
