@@ -132,7 +132,7 @@ func (f *family) boundSmall() {
 
 	for k := range f.homes {
 		for i := range f.homes[k].residents {
-			f.small = min(f.small, f.homes[k].residents[i].small)
+			f.small = min(f.small, int(f.homes[k].residents[i].small))
 		}
 	}
 	for k := range f.homes {

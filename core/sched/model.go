@@ -44,10 +44,10 @@ type model struct {
 // that of the variant and home that it intends to use next. The intention changes with its rate and with prices, and
 // a grant may choose another.
 type execution struct {
+	max     int32 // largest batch: the profile's, or the queue's maximum
+	variant uint16
 	lead    []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
 	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
-	max     int32      // largest batch: the profile's, or the queue's maximum
-	variant uint16
-	target  int // T: the size that a batch reaches at its own frontrun
+	target  int        // T: the size that a batch reaches at its own frontrun
 	prof    *profile.Profile
 }

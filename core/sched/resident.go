@@ -2,23 +2,25 @@ package sched
 
 // resident is a variant in a home.
 type resident struct {
-	accuracy float64 // read with the first fields of execution, in one cache line
+	// A look at a way reads these two and the first fields of execution, in one cache line.
+	accuracy float64
+	below    float64 // the greatest accuracy of those before it in its home, which take less time
 	execution
 	upTo  []cheapest // of its profile
 	cost  float64    // GPU seconds per request in batches of the target size
-	small int        // batches up to this size gain from growing; see efficient
-	sized int        // the largest batch that was possible at the latest plan; 0: none was made
+	small int32      // batches up to this size gain from growing; see efficient
+	sized int32      // the largest batch that was possible at the latest plan; 0: none was made
 }
 
 // planBatch finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that
 // are too small beside it.
 func (r *resident) planBatch(perNS float64, budget Duration) {
-	r.sized = largestFit(r.sized, int(r.max), func(b int) bool {
+	r.sized = int32(largestFit(int(r.sized), int(r.max), func(b int) bool {
 		return float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget)
-	})
+	}))
 
 	at := &r.upTo[r.sized]
-	r.cost, r.small = at.cost, min(int(at.small), int(r.max)-1)
+	r.cost, r.small = at.cost, min(at.small, r.max-1)
 }
 
 // efficient reports whether a batch of b costs hardly more per request than planned.

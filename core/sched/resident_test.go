@@ -44,7 +44,7 @@ func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
 			for small+1 < most && float64(r.exec[small+1]) > gainLeast*1e9*cost*float64(small+1) {
 				small++
 			}
-			if r.cost != cost || r.small != small {
+			if r.cost != cost || int(r.small) != small {
 				t.Fatalf("%v up to %d: cost %v, want %v; small %d, want %d", table, most, r.cost, cost, r.small, small)
 			}
 			target := 1

@@ -283,5 +283,9 @@ func (p *Partition) residentsOf(d *model, s *Service, k int) (all []resident) {
 	slices.SortStableFunc(all, func(a, b resident) int {
 		return cmp.Or(cmp.Compare(a.exec[1], b.exec[1]), cmp.Compare(a.accuracy, b.accuracy))
 	})
+
+	for i := 1; i < len(all); i++ {
+		all[i].below = max(all[i-1].below, all[i-1].accuracy)
+	}
 	return all
 }

@@ -57,11 +57,13 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 		perSecond = execPrice
 	}
 
-	// The slowest are mostly the most accurate. No answer is worth more than its accuracy, so most of the others need
-	// no check.
-	for i := len(h.residents) - 1; i >= 0; i-- {
+	// The slowest are mostly the most accurate. No answer is worth more than its accuracy, so most of the others are
+	// not even read.
+	canWin := func(accuracy float64) bool { return accuracy >= most && (best != nil || accuracy > known) }
+	for i, below := len(h.residents)-1, math.Inf(1); i >= 0 && canWin(below); i-- {
 		r := &h.residents[i]
-		if r.accuracy < most || best == nil && r.accuracy <= known {
+		below = r.below
+		if !canWin(r.accuracy) {
 			continue
 		}
 		b := p.largestBatch(now, m, &r.execution, first, freeAt)
