@@ -114,14 +114,14 @@ func TestBound(t *testing.T) {
 	}
 	demand := make([]float64, len(w.Models))
 	demand[0] = 10
-	accuracy, served, err := Bound(t.Context(), w.Models, []int{1000, 1000, 1000}, demand, 1)
+	accuracy, served, err := Bound(t.Context(), w.Models, []float64{1000, 1000, 1000}, demand)
 	requireSolver(t, err)
 	if accuracy < 1-1e-9 || served < 1-1e-9 {
 		t.Errorf("enough devices: accuracy %v, served %v", accuracy, served)
 	}
 
 	light, lightTime := w.Models[0].Variants[0].Accuracy, LeastCost(&w.Models[0], 0, 0)
-	accuracy, served, err = Bound(t.Context(), w.Models, []int{1, 0, 0}, []float64{10, 0, 0, 0, 0, 0, 0, 0, 0}, 5*lightTime)
+	accuracy, served, err = Bound(t.Context(), w.Models, []float64{5 * lightTime, 0, 0}, []float64{10, 0, 0, 0, 0, 0, 0, 0, 0})
 	requireSolver(t, err)
 	if math.Abs(served-0.5) > 1e-6 || math.Abs(accuracy-light) > 1e-6 {
 		t.Errorf("time for half of the demand: accuracy %v, served %v, want %v and 0.5", accuracy, served, light)

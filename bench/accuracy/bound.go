@@ -37,6 +37,13 @@ func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (
 		longest = max(longest, m.SLO)
 	}
 
+	timeIn := func(seconds float64) (time []float64) {
+		for _, n := range devices {
+			time = append(time, float64(n)*seconds)
+		}
+		return time
+	}
+
 	b := &Bounds{}
 	sum, requests := 0.0, 0.0
 	for from := 0; from < seconds; from += 10 {
@@ -44,7 +51,7 @@ func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (
 
 		window := make([]float64, len(w.Models))
 		for _, second := range demand[from:to] {
-			accuracy, _, err := Bound(ctx, w.Models, devices, second, 1)
+			accuracy, _, err := Bound(ctx, w.Models, timeIn(1), second)
 			if err != nil {
 				return nil, err
 			}
@@ -56,7 +63,7 @@ func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (
 
 		// A window's last requests may be served up to the longest SLO after it; without that time this would be no
 		// bound.
-		accuracy, _, err := Bound(ctx, w.Models, devices, window, float64(to-from)+float64(longest)/1e9)
+		accuracy, _, err := Bound(ctx, w.Models, timeIn(float64(to-from)+float64(longest)/1e9), window)
 		if err != nil {
 			return nil, err
 		}
@@ -85,10 +92,9 @@ func (b *Bounds) past(m *Measured, wide int) float64 {
 }
 
 // Bound returns the highest mean accuracy over the demand (requests by family) if as many requests as possible are
-// served, and the share that can be served. devices is the number of devices by kind; they work for the given
-// seconds. The bound is the linear relaxation of Proteus's program: a device may divide its time among variants, and
+// served, and the share that can be served. within is the devices' time in seconds, by kind. The bound is the linear relaxation of Proteus's program: a device may divide its time among variants, and
 // a batch may be as large as the SLO allows.
-func Bound(ctx context.Context, models []sim.Model, devices []int, demand []float64, seconds float64) (accuracy, served float64, err error) {
+func Bound(ctx context.Context, models []sim.Model, within, demand []float64) (accuracy, served float64, err error) {
 	total := 0.0
 	for _, n := range demand {
 		total += n
@@ -101,9 +107,9 @@ func Bound(ctx context.Context, models []sim.Model, devices []int, demand []floa
 
 	// One row per kind bounds its GPU time; one row per family counts its requests.
 	var p solver.Problem
-	time := make([]int, len(devices))
-	for kind, n := range devices {
-		time[kind] = p.AddRow(-solver.Inf, float64(n)*seconds)
+	time := make([]int, len(within))
+	for kind, most := range within {
+		time[kind] = p.AddRow(-solver.Inf, most)
 	}
 	var gained []float64 // by column: accuracy, 0 for unserved requests
 	for q, n := range demand {
@@ -116,7 +122,7 @@ func Bound(ctx context.Context, models []sim.Model, devices []int, demand []floa
 		p.AddColumn(dropPenalty, 0, n, false, solver.Term{Row: row, Value: 1})
 		gained = append(gained, 0)
 		for v := range models[q].Variants {
-			for kind := range devices {
+			for kind := range within {
 				// Assume that a device always runs its best batch size: no policy does better.
 				cost := LeastCost(&models[q], v, kind)
 				if math.IsInf(cost, 1) {

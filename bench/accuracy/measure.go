@@ -35,6 +35,7 @@ type Measured struct {
 	Seconds  []Window
 	Families []Window
 	BySecond [][]Window // by family and second
+	work     []work     // by second; see Causes
 }
 
 // recordOutcomes makes a world record its outcomes. Call it before Run.

@@ -170,7 +170,9 @@ func (c *Comparison) run(ctx context.Context, named scaling.Named) (Result, erro
 	if err != nil {
 		return Result{}, err
 	}
-	m := recordOutcomes(w, int(c.Setting.Trace.Span()/time.Second))
+	seconds := int(c.Setting.Trace.Span() / time.Second)
+	m := recordOutcomes(w, seconds)
+	m.work = recordWork(w, len(c.Setting.Devices), seconds)
 	p := named.New(ctx, w, scaling.Settings{LoadTime: sched.Duration(c.Setting.LoadTime), Gap: c.Setting.Gap})
 	w.Run(p)
 

@@ -137,7 +137,7 @@ func benchAccuracy() command {
 			fs.Float64Var(&in.setting.Scale, "slo-scale", in.setting.Scale, "multiplies every SLO")
 			load := fs.Duration("load-time", 0, "time that a device takes to load another variant (only for policies that host one variant per device)")
 			policies := fs.String("policy", "downbeat,proteus,sommelier,infaas,clipper-ht,clipper-ha", "policies, comma-separated, or all")
-			format := fs.String("o", "table", "output: table, json or csv")
+			format := fs.String("o", "table", "output: table, json, csv or causes (what the ten worst seconds of each run lost past their bound, by cause)")
 
 			if err := parse(fs, args); err != nil {
 				return err
@@ -149,8 +149,8 @@ func benchAccuracy() command {
 
 func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format string) error {
 	switch {
-	case format != "table" && format != "json" && format != "csv":
-		return fmt.Errorf("-o %q: want table, json or csv", format)
+	case format != "table" && format != "json" && format != "csv" && format != "causes":
+		return fmt.Errorf("-o %q: want table, json, csv or causes", format)
 	case !(in.setting.Scale >= 0.1 && in.setting.Scale <= 100):
 		return fmt.Errorf("-slo-scale %v: want 0.1 to 100", in.setting.Scale)
 	case in.setting.LoadTime < 0 || in.setting.LoadTime > time.Minute:
@@ -170,7 +170,7 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 	for _, s := range settings {
 		// Progress goes to standard error; standard output carries the result.
 		fmt.Fprintf(os.Stderr, "%s (%d requests, %v), %s profiles, seed %d\n", s.Trace.Name, len(s.Trace.Arrivals), s.Trace.Span(), s.Zoo.Name, in.seed)
-		_, err := accuracy.Compare(ctx, s, with, func(r accuracy.Row) {
+		c, err := accuracy.Compare(ctx, s, with, func(r accuracy.Row) {
 			rows = append(rows, r)
 			if format == "json" {
 				_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process
@@ -181,6 +181,11 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 		if err != nil {
 			return err
 		}
+		if format == "causes" {
+			if err := writeCauses(ctx, c); err != nil {
+				return err
+			}
+		}
 	}
 
 	switch format {
@@ -188,6 +193,23 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 		return accuracy.WriteTable(os.Stdout, rows)
 	case "csv":
 		return accuracy.WriteCSV(os.Stdout, rows)
+	}
+	return nil
+}
+
+// causesOf is the number of seconds whose losses are explained.
+const causesOf = 10
+
+// writeCauses prints what the worst seconds of each run lost, by cause.
+func writeCauses(ctx context.Context, c *accuracy.Comparison) error {
+	for i := range c.Results {
+		worst, err := c.WorstCauses(ctx, &c.Results[i], causesOf)
+		if err != nil {
+			return err
+		}
+		if err := accuracy.WriteCauses(os.Stdout, &c.Results[i], worst, c.Results); err != nil {
+			return err
+		}
 	}
 	return nil
 }
