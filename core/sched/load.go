@@ -27,7 +27,12 @@ func (r *Ranker) growthMax() float64 {
 	if u < tight || u < r.o.Prompt {
 		return r.o.growthMax(u)
 	}
-	return min(growthMost, growthBase+growthIdle*float64(r.unused())/math.Sqrt(float64(r.count)))
+
+	// Many GPUs leave more idle than chance does, at any load below 1. Where GPU time is scarce, only idle GPUs beyond
+	// these are a sign that the next burst will find none.
+	root := math.Sqrt(float64(r.count))
+	usual := scarcity(u) * max(0, (1-u)*float64(r.count)-idleFew)
+	return min(growthMost, growthBase+growthIdle*max(0, float64(r.unused())-usual)/root)
 }
 
 // unused returns the number of GPUs that no request uses: idle ones, and those that only run spare work.
@@ -54,6 +59,7 @@ const (
 	growthBase = 0.1
 	growthIdle = 0.7 // per √N: the number of idle GPUs varies with the square root of their number
 	growthMost = 1
+	idleFew    = 2.5 // idle GPUs that count in any case
 	tight      = 0.85
 )
 
