@@ -46,6 +46,9 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	}
 	l.looking, l.test = false, nil
 	if report.Drifted {
+		if err := l.cutWindow(); err != nil {
+			return report, inputs, err
+		}
 		l.noteDrift(report, now)
 	}
 
@@ -88,6 +91,20 @@ func (l *Learner) beginTest() (answered int, err error) {
 	}
 	l.test, err = plan.NewDriftTest(old.features, recent.features, countRight(old.right), countRight(recent.right), l.levelOfEach())
 	return n + m, err
+}
+
+// cutWindow drops the samples of the window from before the drift: they are no part of the new reference.
+func (l *Learner) cutWindow() error {
+	s := l.samples
+	old, _, err := l.serving.see(s.reference)
+	if err != nil {
+		return err
+	}
+	recent, _, err := l.serving.see(l.lookedAt())
+	if err == nil {
+		s.window = s.window[plan.DriftBegan(old.features, recent.features):]
+	}
+	return err
 }
 
 // lookedAt returns the period's latest samples.

@@ -120,3 +120,22 @@ func TestALossIsNoticedSoon(t *testing.T) {
 		t.Errorf("unnoticed for %.1f s, want 2 s at most", worst)
 	}
 }
+
+// TestALookKeepsThePresent: night falls in the middle of a period, and a look notices it, not the alarm. The new reference
+// has samples of the night only; with those of the day the next period would differ from it, too.
+func TestALookKeepsThePresent(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	for _, one := range append(s.draw(160, nil), s.draw(160, dark())...) { // one in four is for drift
+		if _, err := l.OfferLabelled(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.samples.unwatched = nil
+	if _, _, err := l.Look(l.lookAfter(3)); err != nil || l.Counts().Drifts != 1 {
+		t.Fatalf("%+v, %v", l.Counts(), err)
+	}
+	if n := len(l.samples.reference); n < 35 || n > 45 {
+		t.Errorf("%d samples of the present, of 80 of which 40 are of the night", n)
+	}
+}
