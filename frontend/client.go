@@ -77,7 +77,18 @@ type Client struct {
 }
 
 // linkBox makes a link storable: events may come before the dial has returned.
-type linkBox struct{ control.FrontendLink }
+type linkBox struct {
+	control.FrontendLink
+	sessions interface{ Session() control.Submitter } // nil: the link has one session all its life
+}
+
+// session returns what sends in the present session; nil: there is none.
+func (l *linkBox) session() control.Submitter {
+	if l.sessions == nil {
+		return l.FrontendLink
+	}
+	return l.sessions.Session()
+}
 
 // session is the state of the session with the scheduler.
 type session struct {
@@ -132,7 +143,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), c.memory.dropUser())
 	}
 
-	c.link.Store(&linkBox{link})
+	sessions, _ := link.(interface{ Session() control.Submitter })
+	c.link.Store(&linkBox{link, sessions})
 	c.done.Add(1)
 	go c.sweepCalls()
 

@@ -227,11 +227,11 @@ func (c *Client) prepareInput(p *call, r *Request) {
 func (c *Client) askAgain(p *call) {
 	p.again = false
 	p.resubmits++
-	now := c.now()
+	epoch, now := p.epoch, c.now()
 	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input, ReadyIn: p.readyIn(now)}}
 	p.shard.mu.Unlock()
 	if again[0].Budget > 0 { // otherwise the sweep ends it
 		c.stats.resubmits.Add(1)
-		_ = c.link.Load().Submit(again)
+		_ = c.submitWithin(again, epoch)
 	}
 }

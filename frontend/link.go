@@ -144,7 +144,7 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 	}
 
 	c.stats.resubmits.Add(uint64(len(again)))
-	if err := c.link.Load().Submit(again); err != nil {
+	if err := c.submitWithin(again, epoch); err != nil {
 		c.log.Warn("resubmit", "requests", len(again), "err", err) // the next session tries again
 	}
 	return len(again)

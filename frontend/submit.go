@@ -76,7 +76,7 @@ func (c *Client) sendSubmits(all []wire.Submit, epoch uint64) {
 		return
 	}
 
-	err := c.link.Load().Submit(all)
+	err := c.submitWithin(all, epoch)
 	switch {
 	case err == nil:
 	case errors.Is(err, control.ErrUnavailable): // the event about it may be on its way
@@ -90,6 +90,18 @@ func (c *Client) sendSubmits(all []wire.Submit, epoch uint64) {
 			}
 		}
 	}
+}
+
+// submitWithin sends requests in the session of an epoch, or not at all: to another session their model ids would name
+// other models, whose answers would count.
+func (c *Client) submitWithin(all []wire.Submit, epoch uint64) error {
+	// The order matters. A session closes before the link turns to the next one, and the epoch changes before that is
+	// open, so an open session of this epoch is the one that was taken.
+	to := c.link.Load().session()
+	if to == nil || !c.session.open.Load() || c.session.epoch.Load() != epoch {
+		return control.ErrUnavailable
+	}
+	return to.Submit(all)
 }
 
 // submitCall makes a call live and sends it. Without a session, or without the model, the call waits live for both.

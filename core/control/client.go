@@ -102,12 +102,27 @@ func (l *frontendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 }
 
 func (l *frontendLink) Submit(m []wire.Submit) error {
-	w := l.leaderWriter()
-	if w == nil {
+	to := l.Session()
+	if to == nil {
 		return ErrUnavailable
 	}
+	return to.Submit(m)
+}
 
-	if err := sendAll(w, m, wire.AppendSubmits); err != nil {
+// Session returns the present session; nil: there is none. A frontend that has looked up model ids for a session can
+// make sure that no other one gets them.
+func (l *frontendLink) Session() Submitter {
+	if w := l.leaderWriter(); w != nil {
+		return (*boundFrontend)(w)
+	}
+	return nil
+}
+
+// boundFrontend sends in one session, whatever its group obeys later.
+type boundFrontend writer
+
+func (s *boundFrontend) Submit(m []wire.Submit) error {
+	if err := sendAll((*writer)(s), m, wire.AppendSubmits); err != nil {
 		return unavailableError(err)
 	}
 	return nil

@@ -47,6 +47,11 @@ type FrontendLink interface {
 	Close() error
 }
 
+// Submitter sends requests in one session. Once the session has ended, Submit returns ErrUnavailable.
+type Submitter interface {
+	Submit([]wire.Submit) error
+}
+
 // BackendEvents receives a backend's messages, under the same rules.
 type BackendEvents interface {
 	Peers([]wire.Peer)
