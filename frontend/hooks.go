@@ -86,11 +86,11 @@ func (p *call) readyIn(now int64) int64 {
 // hasten tells the scheduler that an input is there earlier than expected. The shard is locked; hasten unlocks it.
 func (c *Client) hasten(p *call) {
 	now := c.now()
-	early := p.epoch != 0 && p.readyAt-now >= int64(hastenLeast)
+	epoch, early := p.epoch, p.epoch != 0 && p.readyAt-now >= int64(hastenLeast)
 	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input}}
 	p.hastened = p.hastened || early
 	p.shard.mu.Unlock()
 	if early {
-		_ = c.link.Load().Submit(again) // the next session is told anyway
+		_ = c.submitWithin(again, epoch) // the next session is told anyway
 	}
 }

@@ -261,7 +261,7 @@ func (t *Trainer) Close() error {
 	if t.runtime != nil {
 		t.runtime.Close()
 	}
-	t.memory.free()
+	t.memory.freeMemory()
 	t.copied.Free()
 	t.stream.Free()
 	t.model, t.runtime, t.copied, t.stream = nil, nil, nil, nil

@@ -111,7 +111,8 @@ func (m *stepMemory) copyResults(s *cuda.Submission, st *cuda.Stream, set int) {
 	s.CopyOut(st, m.bytesOf(m.vectors[0][0]), m.device.Address()+cuda.Address(m.vectors[set][0].at))
 }
 
-func (m *stepMemory) free() {
+// freeMemory frees the memory of a step on the device and on the host.
+func (m *stepMemory) freeMemory() {
 	m.slab.Free()
 	m.device.Free()
 	*m = stepMemory{}
