@@ -39,6 +39,7 @@ func (s *System) openEntrance() (err error) {
 			return err
 		}
 	}
+
 	if p.RestrictedFile != "" {
 		if in.restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
 			return err

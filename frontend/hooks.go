@@ -61,6 +61,7 @@ func (c *Client) expectInput(p *call, r *Request, after time.Duration) time.Dura
 	} else {
 		most = max(most, took) // the scheduler says that it is too long
 	}
+
 	p.readyAt = p.start + int64(min(after+took, most))
 	return after + took
 }

@@ -56,6 +56,7 @@ func NewTrainer(dev *cuda.Device, net train.Net, o train.Options) (*Trainer, err
 	if err != nil {
 		return nil, err
 	}
+
 	g, err := Graph(m)
 	if err != nil {
 		return nil, fmt.Errorf("training graph of %s: %w", net.Name, err)
@@ -65,6 +66,7 @@ func NewTrainer(dev *cuda.Device, net train.Net, o train.Options) (*Trainer, err
 	for _, in := range g.Inputs {
 		t.inputs = append(t.inputs, in.Name)
 	}
+
 	if err := t.open(g, weights); err != nil {
 		return nil, errors.Join(fmt.Errorf("training of %s on %s: %w", net.Name, dev.Properties().Name, err), t.Close())
 	}
@@ -83,6 +85,7 @@ func (t *Trainer) open(g *layers.Graph, weights []float32) (err error) {
 	if t.runtime, err = executor.Open(t.dev, executor.Config{DeviceBytes: bytes, Hang: limits.Moves, Libraries: "none"}); err != nil {
 		return err
 	}
+
 	if t.model, err = t.runtime.Load(g, executor.Options{BatchMax: 1}); err != nil {
 		return err
 	}
@@ -94,6 +97,7 @@ func (t *Trainer) open(g *layers.Graph, weights []float32) (err error) {
 	if t.copied, err = t.dev.NewEvent(); err != nil {
 		return err
 	}
+
 	if t.memory, err = allocStep(t.dev, t.net, t.options.Batch, len(weights)); err != nil {
 		return err
 	}
@@ -106,6 +110,7 @@ func (t *Trainer) Begin(images []byte, targets []float32, rate float64) error {
 	if len(images) != len(host.image) || len(targets) != len(host.target) {
 		return fmt.Errorf("step: %d image bytes and %d target floats: want %d and %d", len(images), len(targets), len(host.image), len(host.target))
 	}
+
 	if err := t.abandonPass(); err != nil {
 		return err
 	}
@@ -241,6 +246,7 @@ func (t *Trainer) SetWeights(weights []float32) error {
 	if len(weights) != len(host) {
 		return fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), t.net.Name, len(host))
 	}
+
 	if err := t.abandonPass(); err != nil {
 		return err
 	}
@@ -258,6 +264,7 @@ func (t *Trainer) Close() error {
 	if t.model != nil {
 		err = errors.Join(err, t.model.Close())
 	}
+
 	if t.runtime != nil {
 		t.runtime.Close()
 	}

@@ -40,6 +40,7 @@ func allocStep(dev *cuda.Device, net train.Net, batch, weights int) (m stepMemor
 		end += (bytes + placeAlign - 1) &^ (placeAlign - 1)
 		return place{at, bytes}
 	}
+
 	m.image = put(int64(batch) * net.H * net.W * 3)
 	m.target = put(int64(batch*net.TargetLen()) * 4)
 	m.rate, m.loss = put(4), put(4)
@@ -62,6 +63,7 @@ func allocStep(dev *cuda.Device, net train.Net, batch, weights int) (m stepMemor
 		m.device.Free()
 		return stepMemory{}, err
 	}
+
 	m.host = hostTensors{image: m.bytesOf(m.image), target: floatsOf(m.bytesOf(m.target)), rate: floatsOf(m.bytesOf(m.rate)),
 		loss: floatsOf(m.bytesOf(m.loss)), weights: floatsOf(m.bytesOf(m.vectors[0][0]))}
 	return m, nil
@@ -78,6 +80,7 @@ func (m *stepMemory) addressOf(name string, now int) cuda.Address {
 	if isNew {
 		set = 1 - now
 	}
+
 	for i, vector := range vectorNames {
 		if vector == old {
 			p = m.vectors[set][i]

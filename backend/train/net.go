@@ -153,6 +153,7 @@ func (n Net) Training(o Options) (*onnx.Model, []float32, error) {
 			return nil, nil, fmt.Errorf("net %s: heads only: it has no exits", n.Name)
 		}
 	}
+
 	m, params, err := n.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), want)
 	if err != nil {
 		return nil, nil, err
@@ -162,6 +163,7 @@ func (n Net) Training(o Options) (*onnx.Model, []float32, error) {
 	if weights == nil {
 		weights = initialWeights(params, o.Seed)
 	}
+
 	if want := n.Cost().Weights; int64(len(weights)) != want {
 		return nil, nil, fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), n.Name, want)
 	}

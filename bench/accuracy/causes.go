@@ -72,6 +72,7 @@ func (c *Comparison) WorstCauses(ctx context.Context, r *Result, most int) (out 
 	for i := range drops {
 		order = append(order, i)
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(past(b), past(a)) })
 
 	for _, i := range order[:min(most, len(order))] {
@@ -111,6 +112,7 @@ func (c *Comparison) causesOf(ctx context.Context, w *sim.World, m *Measured, se
 		*step.part = 1 - accuracy - before
 		before = 1 - accuracy
 	}
+
 	out.Choice = out.Drop - before
 	return out, nil
 }
@@ -139,6 +141,7 @@ func WriteCauses(w io.Writer, r *Result, worst []Causes, all []Result) error {
 				100*r.LargestDrop1s, 100*r.Measured.dropWithout(x.Measured), x.Policy, 100*x.LargestDrop1s)
 		}
 	}
+
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "second\tdrop\tviolations\tbound\tidle\tcarried\tbatches\tchoice\t")
 
@@ -146,6 +149,7 @@ func WriteCauses(w io.Writer, r *Result, worst []Causes, all []Result) error {
 	line := func(name any, c *Causes, n float64) {
 		fmt.Fprintf(t, "%v\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, 100*c.Drop/n, 100*c.Violations/n, 100*c.Bound/n, 100*c.Idle/n, 100*c.Carried/n, 100*c.Batches/n, 100*c.Choice/n)
 	}
+
 	for i := range worst {
 		c := &worst[i]
 		line(c.Second, c, 1)
@@ -157,6 +161,7 @@ func WriteCauses(w io.Writer, r *Result, worst []Causes, all []Result) error {
 		mean.Batches += c.Batches
 		mean.Choice += c.Choice
 	}
+
 	line("mean", &mean, float64(len(worst)))
 	return t.Flush()
 }

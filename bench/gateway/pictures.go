@@ -124,6 +124,7 @@ func (p *sentPicture) bodies(tensor []byte) []pictureBody {
 		{body: text, form: PictureForm{Name: "base64 in JSON"}},
 		{header: map[string]string{headerLength: strconv.Itoa(len(head))}, body: append([]byte(head), tensor...), form: PictureForm{Name: "tensor, binary"}},
 	}
+
 	for i := range all {
 		all[i].form.Bytes = len(all[i].body)
 	}
@@ -155,6 +156,7 @@ func (p *sentPicture) measure(ctx context.Context, url string, rounds int) (Pict
 			delays[i] = append(delays[i], time.Since(began))
 		}
 	}
+
 	row.Decode = median(decodes)
 	for i := range all {
 		all[i].form.P50 = median(delays[i])
@@ -169,6 +171,7 @@ func (b *pictureBody) send(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
+
 	for key, value := range b.header {
 		r.Header.Set(key, value)
 	}

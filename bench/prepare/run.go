@@ -55,11 +55,13 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("hooks %v: want more than 0, at most 1s", h)
 		}
 	}
+
 	for _, l := range o.Loads {
 		if !(l > 0 && l <= 4) {
 			return fmt.Errorf("loads %v: want more than 0, at most 4", l)
 		}
 	}
+
 	for _, f := range o.Forms {
 		if !slices.Contains(Forms, f) {
 			return fmt.Errorf("forms %q: want some of %v", f, Forms)
@@ -113,6 +115,7 @@ func (o *Options) simulate(hook time.Duration, load float64, form string) (Row, 
 	if err != nil {
 		return Row{}, err
 	}
+
 	n := len(w.Arrivals)
 	s := &server{Downbeat: sim.NewDownbeat(w), w: w, o: run{form: form, trip: sim.Duration(o.Trip), exact: o.Spread == 0},
 		hooks: make([]time.Duration, n), learnt: make([]limits.Hooks, len(w.Models)), readyAt: make([]sim.Time, n)}
@@ -130,6 +133,7 @@ func (o *Options) simulate(hook time.Duration, load float64, form string) (Row, 
 	for m := range x.Bad {
 		bad += x.Bad[m]
 	}
+
 	return Row{GPUs: o.GPUs, HookMS: hook.Seconds() * 1e3, Spread: o.Spread, TripUS: o.Trip.Seconds() * 1e6, Load: load, Form: form, Requests: n,
 		BadPct: 100 * float64(bad) / float64(n), RefusedPct: 100 * float64(s.refused) / float64(n), Batch: float64(n-bad) / float64(max(1, x.Batches)), Seed: o.Seed}, nil
 }
@@ -151,6 +155,7 @@ func (o *Options) world(hook time.Duration, load float64) (*sim.World, error) {
 		cost += share[i] * p.Exec(b).Seconds() / float64(b)
 		w.Models = append(w.Models, sim.Model{Name: e.Name, Profile: p, SLO: sim.Duration(e.SLO + 2*hook)})
 	}
+
 	rate := load * float64(o.GPUs) / cost
 	w.Arrivals = arrivals.NewUnit(o.Seed, arrivals.Poisson, share, rate*o.Span.Seconds()*1.01+400).At(rate, o.Span, nil)
 	return w, nil

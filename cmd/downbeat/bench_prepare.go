@@ -58,6 +58,7 @@ func setPrepareLists(o *prepare.Options, hooks, loads, forms string) error {
 		}
 		o.Hooks = append(o.Hooks, d)
 	}
+
 	for _, text := range strings.Split(loads, ",") {
 		l, err := strconv.ParseFloat(text, 64)
 		if err != nil {

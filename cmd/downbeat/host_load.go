@@ -36,6 +36,7 @@ func readHostLoad() (h hostLoad, err error) {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
 		return h, err
 	}
+
 	h.own = time.Duration(used.Utime.Nano() + used.Stime.Nano())
 	return h, nil
 }
@@ -53,6 +54,7 @@ func parseProcessorTimes(r io.Reader) (all, busy time.Duration, err error) {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return 0, 0, errors.New("the first line is not that of all processors")
 	}
+
 	for i, text := range fields[1:9] {
 		ticks, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {

@@ -37,6 +37,7 @@ func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if s.count >= s.sweep {
 		g.sweepProfiles()
 	}

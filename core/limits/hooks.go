@@ -29,6 +29,7 @@ func (h *Hooks) Expected() time.Duration {
 			second = max(second, took)
 		}
 	}
+
 	if h.n < hooksLatest {
 		return longest
 	}

@@ -65,6 +65,7 @@ func (t *Tensor) CheckPicture() error {
 	if p.ChannelsFirst {
 		channels = t.Shape[0]
 	}
+
 	h, w := p.Size(t.Shape)
 	switch {
 	case p.Std[0] == 0 || p.Std[1] == 0 || p.Std[2] == 0:

@@ -34,6 +34,7 @@ func (d *decoder) readPicture(root *message, c *Config, params map[string]value)
 	case c.info().HasClasses():
 		return d.failAt(at, "parameters."+paramPicture, "the model has variable dimensions or optional inputs: want inputs that are always there, of fixed dims")
 	}
+
 	if _, keeps := root.findField("sequence_batching"); keeps {
 		return d.failAt(at, "parameters."+paramPicture, "the model has sequence_batching: the input of a step must be there when it is sent")
 	}
@@ -43,10 +44,12 @@ func (d *decoder) readPicture(root *message, c *Config, params map[string]value)
 	if f != "" {
 		return d.failAt(at, "parameters."+paramPicture, "%s", f)
 	}
+
 	p := &model.Picture{ChannelsFirst: first, Scale: 1, Std: [3]float32{1, 1, 1}, Channels: model.ChannelsRGB}
 	if count := t.Shape[2]; !first && count == 1 || first && t.Shape[0] == 1 {
 		p.Channels = model.ChannelsGray
 	}
+
 	if err := d.readPictureFields(p, t, params); err != nil {
 		return err
 	}
@@ -103,6 +106,7 @@ func (d *decoder) readPictureFields(p *model.Picture, t *TensorConfig, params ma
 		}
 		p.Scale = scale[0]
 	}
+
 	if v, ok := params[paramMean]; ok && !readNumbers(&p.Mean, v.text, p.Count()) {
 		return d.failAt(v, "parameters."+paramMean, "want one number, or %d separated by commas, one for each of %s", p.Count(), p.Channels)
 	}
@@ -137,6 +141,7 @@ func readNumbers(to *[3]float32, text string, count int) bool {
 	if len(parts) != 1 && len(parts) != count {
 		return false
 	}
+
 	for i := range to {
 		x, ok := readFraction(strings.TrimSpace(parts[i%len(parts)]))
 		if !ok {

@@ -44,6 +44,7 @@ func (p *Partition) AdmitEarly(now Time, id ModelID, deadline Time, pr Priority,
 	case count >= earlyMax, m.q.n >= p.room(m) && !p.makeRoom(m, pr, deadline):
 		why = vocabulary.QueueFull
 	}
+
 	if why != vocabulary.ReasonNone {
 		return nil, p.refuse(why)
 	}
@@ -155,10 +156,12 @@ func (p *Partition) Hasten(now Time, id ModelID, r RequestID, origin uint32) boo
 	if m == nil || p.early == 0 {
 		return false
 	}
+
 	i := p.findEarly(m, r, origin)
 	if i < 0 {
 		return false
 	}
+
 	x := (*p.listEarly(m))[i].Request
 	p.removeEarly(m, at, i, i+1)
 	p.joinEarly(now, m, at, &x)

@@ -64,6 +64,7 @@ func (f *front) endHook(id uint64) {
 	if f.waitingCall(id) == nil || s == nil || !x.submitted || !x.again && !early {
 		return
 	}
+
 	if _, served := s.namedService(x.model, x.asks); !served || x.deadline <= f.c.now {
 		return
 	}

@@ -21,6 +21,7 @@ func (e *encoder) picturesOf(m *model.Info) {
 			n++
 		}
 	}
+
 	e.putSmall("inputs of "+m.Name+" that take pictures", n, picturesMax)
 
 	for i := range m.Inputs {

@@ -26,6 +26,7 @@ func (m *Model) Begin(st *cuda.Stream, n int, inputs, outputs []cuda.Address) (*
 	if err != nil {
 		return nil, err
 	}
+
 	if len(inputs) != len(p.Inputs) || len(outputs) != len(p.Outputs) {
 		return nil, fmt.Errorf("%d inputs and %d outputs: the model has %d and %d", len(inputs), len(outputs), len(p.Inputs), len(p.Outputs))
 	}
@@ -34,10 +35,12 @@ func (m *Model) Begin(st *cuda.Stream, n int, inputs, outputs []cuda.Address) (*
 	if pass.done, err = m.r.dev.NewEvent(); err != nil {
 		return nil, err
 	}
+
 	if err := m.r.store.Acquire(time.Since(m.r.start), p.contents, &pass.s, st); err != nil {
 		pass.done.Free()
 		return nil, fmt.Errorf("batch of %d: %w", n, err)
 	}
+
 	pass.base = slices.Clone(m.bufferBases(p, inputs, outputs))
 	return pass, nil
 }
@@ -57,6 +60,7 @@ func (p *Pass) Advance(n int, limit time.Duration) error {
 	if err == nil {
 		err = p.m.r.dev.WaitFor(limit, p.done)
 	}
+
 	if err != nil {
 		return fmt.Errorf("layers %d to %d: %w", p.next, to-1, err)
 	}

@@ -101,6 +101,7 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	for j := range stream.states {
 		stream.states[j].turn = make(chan struct{}, 1)
 	}
+
 	if err := a.streams.addStream(stream); err != nil {
 		return nil, err
 	}

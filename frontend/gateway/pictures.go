@@ -55,6 +55,7 @@ func (in *inference) fitPictures(t *input, want *model.Tensor) *fault {
 	case !t.given:
 		return invalidFault("model %q: input %q: has no data", in.model.Name, t.name)
 	}
+
 	in.rows, in.batched = int(rows), in.batched || rows > 1 || !in.model.Unbatched
 
 	if t.json {
@@ -62,6 +63,7 @@ func (in *inference) fitPictures(t *input, want *model.Tensor) *fault {
 			return f
 		}
 	}
+
 	if n, whole := model.CountTexts(t.raw); !whole || n != in.rows {
 		return invalidFault("model %q: input %q: %d whole elements of BYTES data: shape %v takes %d, each a 4-byte little-endian length and that many bytes", in.model.Name, t.name, n, t.shape, in.rows)
 	}
@@ -109,6 +111,7 @@ func (in *inference) decodeBase64(t *input) *fault {
 		le.PutUint32(raw[at:], uint32(len(raw)-at-4))
 		rest = more
 	}
+
 	t.raw, t.json = raw, false
 	return nil
 }
@@ -141,6 +144,7 @@ func (in *inference) reservePictures(bodyMax int64) *fault {
 			row += int64(in.model.Inputs[k].RowBytes())
 		}
 	}
+
 	if n := row * int64(in.rows); n > bodyMax {
 		return tooLarge("model %q: %d pictures become tensors of %d bytes: must be at most %d: send fewer rows", in.model.Name, in.rows, n, bodyMax)
 	}
@@ -164,6 +168,7 @@ func (g *Gateway) pictureHook(ctx context.Context, in *inference, row int) func(
 	for i := range k {
 		at += in.placedBytes(i)
 	}
+
 	file, _, _ := model.NextText(in.inputs[k].raw[in.room.at[k]:])
 	return func(input []byte) error {
 		f := g.decodePicture(ctx, in.model, want, row, input[at:at+want.RowBytes()], file)

@@ -92,6 +92,7 @@ func draw(n train.Net, r *rand.Rand) sample {
 	for i := range s.images {
 		s.images[i] = byte(r.IntN(256))
 	}
+
 	each := n.TargetLen()
 	for b := range batchSize {
 		target := s.targets[b*each : (b+1)*each]
@@ -216,11 +217,13 @@ func givesUp(t *testing.T, c contract) {
 	if err := s.Begin(lost.images, lost.targets, rate); err != nil {
 		t.Fatal(err)
 	}
+
 	if c.stops {
 		if done, _, err := s.Advance(time.Nanosecond); done || err != nil {
 			t.Fatalf("done %v, %v", done, err)
 		}
 	}
+
 	got, want := stepWhole(t, s, b), stepWhole(t, other, b)
 	if got != want || !slices.Equal(s.Weights(), other.Weights()) {
 		t.Errorf("after a step that was given up: loss %v, want %v; or other weights", got, want)
@@ -237,6 +240,7 @@ func startsAgain(t *testing.T, c contract) {
 	if err := s.SetWeights(first); err != nil || !slices.Equal(s.Weights(), first) {
 		t.Fatalf("set: %v, or other weights", err)
 	}
+
 	if again := stepWhole(t, s, b); again != loss {
 		t.Errorf("loss %v, at first %v", again, loss)
 	}
@@ -262,6 +266,7 @@ func notANumber(t *testing.T, c contract) {
 	if err := s.Begin(b.images, b.targets, rate); err != nil {
 		t.Fatal(err)
 	}
+
 	if done, loss, err := s.Advance(0); !done || loss == loss || err == nil || !strings.Contains(err.Error(), "not a number") {
 		t.Errorf("done %v, loss %v, %v", done, loss, err)
 	}
@@ -281,6 +286,7 @@ func refusals(t *testing.T, c contract) {
 	if err := s.Begin(b.images[1:], b.targets, rate); err == nil || !strings.Contains(err.Error(), "image bytes") {
 		t.Errorf("a batch that lacks a byte: %v", err)
 	}
+
 	if _, _, err := s.Advance(0); err == nil || !strings.Contains(err.Error(), "no step was begun") {
 		t.Errorf("a step that nobody began: %v", err)
 	}

@@ -25,6 +25,7 @@ func Decode(ctx context.Context, row, file []byte, t *model.Tensor) error {
 	if bytes.HasPrefix(file, []byte(pngSignature)) {
 		decode = png.Decode
 	}
+
 	decoded, err := decode(from)
 	switch {
 	case ctx.Err() != nil:
@@ -46,6 +47,7 @@ func Decode(ctx context.Context, row, file []byte, t *model.Tensor) error {
 		packBytes(row, pixels, t.Picture)
 		return nil
 	}
+
 	packFloats(row, pixels, t.Picture)
 	return nil
 }
@@ -161,6 +163,7 @@ func packFloats(row []byte, p *image.RGBA, as *model.Picture) {
 			bits[c][v] = math.Float32bits(float32(x))
 		}
 	}
+
 	eachElement(p, as, func(at, channel int, value uint8) {
 		binary.LittleEndian.PutUint32(row[4*at:], bits[channel][value])
 	})

@@ -62,6 +62,7 @@ func ReadHeader(file []byte) (Header, error) {
 	if scans := bytes.Count(file, []byte{0xFF, 0xDA}); scans > ScansMax {
 		return Header{}, fmt.Errorf("JPEG of %d scans: %w: must be at most %d", scans, ErrLimit, ScansMax)
 	}
+
 	h.decoded = jpegBytes(file, &c)
 	return h, nil
 }
@@ -96,6 +97,7 @@ func jpegBytes(file []byte, c *image.Config) int64 {
 	if planes > 1 {
 		each += 4
 	}
+
 	if bytes.Contains(file, []byte{0xFF, 0xC2}) {
 		each += 4 * planes
 	}
