@@ -28,25 +28,47 @@ type Life struct {
 	Queued   int   // times that it is certainly queued
 	Maybe    int   // further times that it may be queued, if reports cannot tell
 	Running  int   // unfinished batches that hold it
-	Deadline int64 // as the scheduler knows it
+	Deadline int64 // until when it may be queued, as the scheduler knows it, of the times that are certain
+	MaybeBy  int64 // the same of the further times: each copy of a request has its own deadline
 }
 
-// Queue notes that a request was accepted.
+// Queue notes that a request was accepted. The scheduler may have taken it for a copy that may be queued, whose deadline
+// then stays.
 func (l *Life) Queue(deadline int64) {
+	if l.Maybe > 0 {
+		deadline = max(deadline, l.MaybeBy)
+	}
 	l.Queued++
 	l.Deadline = deadline
 }
 
-// Suspect notes that a request may be queued one more time than is known, until the later of the deadlines.
+// Suspect notes that a request may be queued one more time than is known, until a deadline.
 func (l *Life) Suspect(deadline int64) {
+	if l.Maybe > 0 {
+		deadline = max(deadline, l.MaybeBy)
+	}
 	l.Maybe++
-	l.Deadline = max(l.Deadline, deadline)
+	l.MaybeBy = deadline
+}
+
+// Latest returns the latest deadline that a queued copy of the request may have; 0: none may be queued.
+func (l *Life) Latest() int64 {
+	switch {
+	case l.Maybe == 0 && l.Queued == 0:
+		return 0
+	case l.Maybe == 0:
+		return l.Deadline
+	case l.Queued == 0:
+		return l.MaybeBy
+	}
+	return max(l.Deadline, l.MaybeBy)
 }
 
 // End notes that a request of a source ended or entered a batch, as words says. It reports whether the request was
 // queued (C1).
 func (o *Observer) End(l *Life, source, id uint64, words string) bool {
-	// End certain entries first, so that uncertain ones stay uncertain.
+	// End certain entries first, so that uncertain ones stay uncertain. Which copy has ended is not known.
+	l.MaybeBy = l.Latest()
 	switch {
 	case l.Queued > 0:
 		l.Queued--

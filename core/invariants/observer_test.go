@@ -39,6 +39,26 @@ func TestObjections(t *testing.T) {
 			o.End(&l, 1, 2, "ended")
 			o.End(&l, 1, 2, "ended")
 		}},
+
+		// A copy came late, so that its deadline is later. One of the two ended, and the scheduler has a further Submit.
+		{"", func(o *Observer) { o.Overdue(endsAndComesAgain(o, 5, 9), 1, 2, 9) }},
+		{"C2: request 2 of source 1 is queued at 10, after its deadline 9", func(o *Observer) { o.Overdue(endsAndComesAgain(o, 5, 9), 1, 2, 10) }},
+		{"", func(o *Observer) { o.Overdue(endsAndComesAgain(o, 9, 5), 1, 2, 9) }},
+
+		// A copy that may be queued does not excuse the one that is, nor does one that has ended.
+		{"C2: request 2 of source 1 is queued at 6, after its deadline 5", func(o *Observer) {
+			l := Life{}
+			l.Queue(5)
+			l.Suspect(9)
+			o.Overdue(&l, 1, 2, 6)
+		}},
+		{"C2: request 2 of source 1 is queued at 6, after its deadline 5", func(o *Observer) {
+			l := endsAndComesAgain(o, 5, 9)
+			o.End(l, 1, 2, "ended")
+			o.End(l, 1, 2, "ended")
+			l.Queue(5)
+			o.Overdue(l, 1, 2, 6)
+		}},
 		{"C1: request 2 of source 1 ended, but is not queued", func(o *Observer) {
 			l := Life{}
 			l.Queue(5)
@@ -55,6 +75,17 @@ func TestObjections(t *testing.T) {
 			t.Errorf("want %q, got %q", tc.want, got[0])
 		}
 	}
+}
+
+// endsAndComesAgain returns a request that was queued, and perhaps a copy of it. One of them ended, and the request was
+// submitted again, until 5.
+func endsAndComesAgain(o *Observer, deadline, ofCopy int64) *Life {
+	l := &Life{}
+	l.Queue(deadline)
+	l.Suspect(ofCopy)
+	o.End(l, 1, 2, "ended")
+	l.Queue(5)
+	return l
 }
 
 // TestCompleteMovesWhatIsBehind shows that the measured end replaces the planned one.

@@ -16,6 +16,7 @@ type order struct {
 	// The planned times, for the checker.
 	plannedStart Time
 	plannedExec  Duration
+	deadlines    []int64 // of its requests, as far as the checker can know: a copy of a request may have its own
 
 	epoch       uint64 // epoch in which its scheduler led
 	life        int

@@ -85,7 +85,7 @@ func (k *checker) checkCounters(sch *scheduler) {
 		for i := range s.keys {
 			x := &s.keys[i]
 			ahead := x.Deadline > int64(k.c.now)
-			if ahead && !s.shut {
+			if x.MaybeBy > int64(k.c.now) && !s.shut {
 				maybe += x.Maybe
 			}
 			if x.Queued > 0 && ahead {

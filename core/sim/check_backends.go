@@ -66,11 +66,12 @@ func (k *checker) checkOrder(o *order) {
 			s.fronts[x.Frontend].f.calls[x.ID-1].slow = true
 		}
 		q := s.fronts[x.Frontend].key(x.ID)
+		// Budgets are in microseconds, rounded down.
+		deadline := int64(o.sent) + int64(x.Budget)*1000 + 999
+		o.deadlines = append(o.deadlines, min(q.Latest(), deadline))
 		k.End(&q.Life, uint64(x.Frontend), x.ID, "is in a batch")
 		q.Running++
-
-		// Budgets are in microseconds, rounded down.
-		k.Keeps(&planned, uint64(x.Frontend), x.ID, int64(o.sent)+int64(x.Budget)*1000+999)
+		k.Keeps(&planned, uint64(x.Frontend), x.ID, deadline)
 	}
 }
 
@@ -99,7 +100,7 @@ func (k *checker) beforeDone(s *backSession, m *wire.Done) (back []*order) {
 	for _, x := range m.Failures {
 		k.c.report.Told[x.Reason]++
 		if comesBack(x) {
-			k.noteReturn(s, &o.x.Items[x.Index])
+			k.noteReturn(o, int(x.Index))
 			back = []*order{o}
 		}
 	}
@@ -111,9 +112,10 @@ func (k *checker) beforeDone(s *backSession, m *wire.Done) (back []*order) {
 	return back
 }
 
-// noteReturn records a request that is queued again.
-func (k *checker) noteReturn(s *backSession, x *wire.Item) {
-	f := s.fronts[x.Frontend]
+// noteReturn records that request i of a batch is queued again, with the deadline of the copy that the batch held.
+func (k *checker) noteReturn(o *order, i int) {
+	x := &o.x.Items[i]
+	f := o.s.fronts[x.Frontend]
 	if f.shut {
 		return
 	}
@@ -121,10 +123,10 @@ func (k *checker) noteReturn(s *backSession, x *wire.Item) {
 	q := f.key(x.ID)
 	q.lost = true
 	if q.Queued > 0 || f.isOverwritten(x.ID) {
-		q.Maybe++
+		q.Suspect(o.deadlines[i])
 		return
 	}
-	q.Queued = 1
+	q.Queued, q.Deadline = 1, o.deadlines[i]
 }
 
 // endBatch checks the end of a batch, which no longer runs its requests.
@@ -147,7 +149,7 @@ func (k *checker) beforeBackendClose(s *backSession) (lost []*order) {
 		k.endBatch(o)
 		lost = append(lost, o)
 		for i := range o.x.Items {
-			k.noteReturn(s, &o.x.Items[i])
+			k.noteReturn(o, i)
 		}
 	}
 	clear(s.flights)

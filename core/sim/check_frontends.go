@@ -179,8 +179,8 @@ func (k *checker) afterFrontendClose(s *session, long bool) {
 	}
 
 	for i := range s.keys {
-		if x := &s.keys[i]; long {
-			x.Maybe += x.Queued
+		if x := &s.keys[i]; long && x.Queued > 0 {
+			x.Suspect(x.Deadline)
 		}
 		s.keys[i].Queued = 0
 	}

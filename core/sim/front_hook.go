@@ -14,12 +14,10 @@ import (
 // hastenLeast is as in package frontend.
 const hastenLeast = Duration(1e6)
 
-// drawHooks draws the hooks of a run. Runs without hooks stay as they are, and without faults no hook is late. Where
-// messages come twice or late there are none: a call that is submitted again in one session then has copies with
-// deadlines of their own, which the checker cannot tell apart.
+// drawHooks draws the hooks of a run. Runs without hooks stay as they are, and without faults no hook is late.
 func (o *Options) drawHooks() {
 	r := rand.New(rand.NewPCG(o.Seed, 8))
-	if r.IntN(3) > 0 || o.Duplicate > 0 || o.Late > 0 {
+	if r.IntN(3) > 0 {
 		return
 	}
 	o.Hooked, o.Hook = 1-r.Float64()*r.Float64(), Duration(1e5+r.Float64()*r.Float64()*5e7)

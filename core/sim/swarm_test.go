@@ -82,6 +82,8 @@ func TestSeedsThatFailed(t *testing.T) {
 	unlike := map[uint64]string{
 		2314064: "every request became a trial of one of three GPUs that run none, which were never judged and never held again",
 		2548415: "a GPU stayed on trial, and taught nothing, where the others had become as slow",
+		1903:    "a Submit came for a request of which a late copy might be queued, and the checker took the Submit's deadline to be the copy's",
+		2045:    "a late copy came back from a batch, and the checker took a later Submit's deadline to be the copy's",
 	}
 
 	for n, what := range alike {
