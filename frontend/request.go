@@ -15,7 +15,8 @@ type Request struct {
 	// Prepare, if set, fills the input while the request is on its way. The scheduler is told when the input will be
 	// there, and takes the request into no batch before. If Prepare takes longer, so that a backend reads the input
 	// before it returns, the read is refused, and the request is resubmitted after Prepare. If Prepare returns earlier,
-	// the scheduler is told. An error of Prepare ends the request with ErrFailed.
+	// the scheduler is told. An error of Prepare ends the request with ErrFailed. Prepare runs on the caller's goroutine
+	// and cannot be stopped: Do, DoAll and DoWhole return after it, even if the deadline has passed or the context ended.
 	Prepare func(input []byte) error
 	// PrepareTime is how long Prepare is expected to take. 0: as long as the second longest of the model's latest 32
 	// hooks took, and at most half of the budget; before the first has returned, nothing, so that the input counts as
