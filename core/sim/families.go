@@ -24,6 +24,7 @@ func DrawFamilies(seed uint64) Options {
 	o.Unlike = min(o.Unlike, oneKind)
 	o.Floors = r.Float64()
 	o.drawLearners()
+	o.drawHooks()
 	return o
 }
 

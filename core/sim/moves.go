@@ -51,6 +51,7 @@ func DrawPlans(seed uint64) Options {
 	if r.IntN(3) == 0 {
 		o.AwayAt = 1 + r.IntN(8)
 	}
+	o.drawHooks()
 	return o
 }
 
