@@ -82,8 +82,10 @@ func TestSeedsThatFailed(t *testing.T) {
 	unlike := map[uint64]string{
 		2314064: "every request became a trial of one of three GPUs that run none, which were never judged and never held again",
 		2548415: "a GPU stayed on trial, and taught nothing, where the others had become as slow",
-		1903:    "a Submit came for a request of which a late copy might be queued, and the checker took the Submit's deadline to be the copy's",
-		2045:    "a late copy came back from a batch, and the checker took a later Submit's deadline to be the copy's",
+	}
+	hooked := map[uint64]string{
+		1903: "a Submit came for a request of which a late copy might be queued, and the checker took the Submit's deadline to be the copy's",
+		2045: "a late copy came back from a batch, and the checker took a later Submit's deadline to be the copy's",
 	}
 
 	for n, what := range alike {
@@ -92,10 +94,21 @@ func TestSeedsThatFailed(t *testing.T) {
 		}
 	}
 	for n, what := range unlike {
+		if _, err := Run(withoutHooks(Draw(n))); err != nil {
+			t.Errorf("seed %d (%s): %v", n, what, err)
+		}
+	}
+	for n, what := range hooked {
 		if _, err := Run(Draw(n)); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
 		}
 	}
+}
+
+// withoutHooks returns the options of a run that failed before calls had hooks.
+func withoutHooks(o Options) Options {
+	o.Hooked, o.Hook, o.LateHooks = 0, 0, 0
+	return o
 }
 
 // TestSeedsOfPlansThatFailed is the same for TestSwarmOfPlans.
@@ -106,7 +119,7 @@ func TestSeedsOfPlansThatFailed(t *testing.T) {
 		11958: "a probe was answered late by a GPU that takes more than its kind is planned with, which is no fault of a plan",
 		2086:  "a GPU that changed its sub-cluster did not wait for a batch that was reported before its end",
 	} {
-		o := DrawPlans(n)
+		o := withoutHooks(DrawPlans(n))
 		o.AwayAt = 0 // they failed before this option was drawn
 		if _, err := runPlans(o); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
