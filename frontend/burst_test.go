@@ -37,22 +37,33 @@ func (*bursts) Cancel(wire.Cancel) error        { return nil }
 func (*bursts) Command(wire.ModelCommand) error { return nil }
 func (*bursts) Close() error                    { return nil }
 
-// TestBurstsAreSubmittedAtOnce shows that the requests of a burst reach the scheduler together, so that none of them
-// enters a batch before the others have arrived, and that each ends separately.
-func TestBurstsAreSubmittedAtOnce(t *testing.T) {
-	l := &bursts{}
+// dialLink dials a scheduler in this process that serves the model double over a link of the test's own.
+func dialLink(t *testing.T, open func(control.FrontendEvents) control.FrontendLink) *frontend.Client {
+	t.Helper()
 	addr, forget := control.ListenInProcess(func(_ wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-		l.events = ev
+		l := open(ev)
 		ev.Link(true, nil)
 		ev.Models([]model.Info{double})
 		return l, nil
 	}, nil)
-	defer forget()
+	t.Cleanup(func() { forget() })
+
 	c, err := frontend.Dial(t.Context(), frontend.Options{Scheduler: addr})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestBurstsAreSubmittedAtOnce shows that the requests of a burst reach the scheduler together, so that none of them
+// enters a batch before the others have arrived, and that each ends separately.
+func TestBurstsAreSubmittedAtOnce(t *testing.T) {
+	l := &bursts{}
+	c := dialLink(t, func(ev control.FrontendEvents) control.FrontendLink {
+		l.events = ev
+		return l
+	})
 
 	const rows = 8
 	for _, do := range []func(context.Context, []frontend.Call){c.DoAll, func(ctx context.Context, calls []frontend.Call) { _ = c.DoWhole(ctx, calls) }} {

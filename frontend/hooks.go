@@ -39,14 +39,6 @@ func (h *hooks) note(model string, took time.Duration) {
 	m.Add(took)
 }
 
-// learntShare is the part of a budget that a learnt time may take: a hook may be quicker than those before it, and a
-// request that is refused for their sake would never tell.
-const learntShare = 2
-
-// hastenLeast is how much earlier than expected a hook must return for the scheduler to be told. The word must arrive
-// before the request's time: later it is another request.
-const hastenLeast = time.Millisecond
-
 // expectInput sets when the input of a call will be there, if its hook begins after others that take some time. It
 // returns when the next hook begins.
 func (c *Client) expectInput(p *call, r *Request, after time.Duration) time.Duration {
@@ -57,7 +49,7 @@ func (c *Client) expectInput(p *call, r *Request, after time.Duration) time.Dura
 
 	took, most := r.PrepareTime, time.Duration(p.target-p.start)
 	if took == 0 {
-		took, most = c.hooks.expected(r.Model), most/learntShare
+		took, most = c.hooks.expected(r.Model), most/limits.LearntShare
 	} else {
 		most = max(most, took) // the scheduler says that it is too long
 	}
@@ -87,7 +79,7 @@ func (p *call) readyIn(now int64) int64 {
 // hasten tells the scheduler that an input is there earlier than expected. The shard is locked; hasten unlocks it.
 func (c *Client) hasten(p *call) {
 	now := c.now()
-	epoch, early := p.epoch, p.epoch != 0 && p.readyAt-now >= int64(hastenLeast)
+	epoch, early := p.epoch, p.epoch != 0 && p.readyAt-now >= int64(limits.HastenLeast)
 	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input}}
 	p.hastened = p.hastened || early
 	p.shard.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
-	"downbeat.dev/frontend"
 )
 
 // switching is a link whose scheduler is replaced by another one, with other model ids, just before a request is sent.
@@ -57,18 +56,10 @@ func (l present) Submit(all []wire.Submit) error {
 // id of the model. By the former id it would run another model, and the caller would take that answer.
 func TestNoSessionGetsTheIDsOfAnother(t *testing.T) {
 	l := &switching{}
-	addr, forget := control.ListenInProcess(func(_ wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+	c := dialLink(t, func(ev control.FrontendEvents) control.FrontendLink {
 		l.events = ev
-		ev.Link(true, nil)
-		ev.Models([]model.Info{double})
-		return l, nil
-	}, nil)
-	defer forget()
-	c, err := frontend.Dial(t.Context(), frontend.Options{Scheduler: addr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+		return l
+	})
 
 	if _, err := c.InferCopy(t.Context(), "double", []byte{1, 2, 3, 4}); err == nil {
 		t.Error("answered by a scheduler that refuses everything")

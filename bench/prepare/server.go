@@ -98,7 +98,7 @@ func (s *server) expected(r, m int32) sim.Duration {
 	if s.o.exact {
 		return sim.Duration(s.hooks[r])
 	}
-	return min(sim.Duration(s.learnt[m].Expected()), s.w.Models[m].SLO/2)
+	return min(sim.Duration(s.learnt[m].Expected()), s.w.Models[m].SLO/limits.LearntShare)
 }
 
 // happen carries out an event.
@@ -114,7 +114,7 @@ func (s *server) happen(now sim.Time, e event) {
 		s.Downbeat.Hasten(now, e.r, m)
 	case returned:
 		s.learnt[m].Add(s.hooks[e.r])
-		if s.o.form == "hint" && s.readyAt[e.r].Sub(now) >= sim.Duration(time.Millisecond) {
+		if s.o.form == "hint" && s.readyAt[e.r].Sub(now) >= sim.Duration(limits.HastenLeast) {
 			s.schedule(now.Add(s.o.trip), e.r, hastened)
 		}
 	}

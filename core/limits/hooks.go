@@ -5,6 +5,14 @@ import "time"
 // hooksLatest is how many of a model's latest hooks count: few enough to follow a change within a second or so.
 const hooksLatest = 32
 
+// LearntShare is the part of a budget that an expected time may take: a hook may be quicker than those before it, and a
+// request that is refused for their sake would never tell.
+const LearntShare = 2
+
+// HastenLeast is how much earlier than expected a hook must return for the scheduler to be told. The word must arrive
+// before the request's time: later it is another request.
+const HastenLeast = time.Millisecond
+
 // Hooks measures how long the hooks of a model take, to expect the next one.
 type Hooks struct {
 	latest [hooksLatest]time.Duration

@@ -3,16 +3,14 @@ package sim
 import (
 	"math/rand/v2"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
 // A call may have a hook that prepares its input, as in package frontend: the scheduler is told when the input is
-// expected, and that it is there if the hook returns hastenLeast earlier. A backend that reads it before is refused, and
+// expected, and that it is there if the hook returns limits.HastenLeast earlier. A backend that reads it before is refused, and
 // the call is submitted again when the hook has returned.
-
-// hastenLeast is as in package frontend.
-const hastenLeast = Duration(1e6)
 
 // drawHooks draws the hooks of a run. Runs without hooks stay as they are, and without faults no hook is late.
 func (o *Options) drawHooks() {
@@ -58,7 +56,7 @@ func (f *front) endHook(id uint64) {
 	x := &f.calls[id-1]
 	x.preparing = false
 	s := f.obeyedSession()
-	early := x.expected.Sub(f.c.now) >= hastenLeast
+	early := x.expected.Sub(f.c.now) >= Duration(limits.HastenLeast)
 	if f.waitingCall(id) == nil || s == nil || !x.submitted || !x.again && !early {
 		return
 	}
