@@ -107,7 +107,7 @@ nocgo: ## the tree must build without a C compiler, and what is virtual elsewher
 # Seeds are independent: "make sim SWARM='TestSwarm$$' SEED=2000000 SEEDS=250000", and beside it another one from 2250000 on.
 SWARM ?= Swarm
 sim: ## SEEDS seeds of the simulator with faults, from SEED on; what fails is listed at the end
-	GOGC=200 GOMAXPROCS=1 $(GO) test ./core/sim -run '$(SWARM)' -count=1 -v -timeout 0 -seeds=$(SEEDS) -seed=$(SEED)
+	GOGC=200 GOMAXPROCS=1 $(GO) test ./core/swarm -run '$(SWARM)' -count=1 -v -timeout 0 -seeds=$(SEEDS) -seed=$(SEED)
 
 chaos: bin/downbeat ## kill, stop, starve and cut off parts of a deployment for a minute, and count every request (root for all of it)
 	bin/downbeat chaos -short $(ARGS)

@@ -9,7 +9,8 @@
 //	core/engine      runs sched on cores: partitions, ranker, timers, mailboxes, the one Clock.
 //	core/app         applications: graphs of stages, their checks and budgets.
 //	core/arrivals    arrival times, drawn or read from a trace, for the simulator and the load generator.
-//	core/sim         virtual time over the same code, with faults and checkers. Tests, bench and cmd only.
+//	core/sim         policies and trials in virtual time, on exact GPUs. Tests, bench and cmd only.
+//	core/swarm       the engine in virtual time, with faults and checkers. Tests and bench only.
 //	core/wire        the messages between frontends, scheduler and backends, and their encoding.
 //	core/control     carries wire messages over TCP or within a process: sessions, handshakes, reconnects.
 //	core/lead        elects the leading scheduler.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"downbeat.dev/core/sim"
+	"downbeat.dev/core/swarm"
 )
 
 // Options are the options of the runs.
@@ -102,9 +102,9 @@ func Run(ctx context.Context, o Options, scenarios []string, progress func(Row))
 }
 
 // world returns the cluster of the runs: two backends per sub-cluster, exact GPUs, the network of a rack.
-func (o Options) world() sim.Options {
-	return sim.Options{Seed: o.Seed, Backends: 2 * o.Clusters, GPUs: o.GPUs / 2, Clusters: o.Clusters, Models: o.Models, Frontends: 2, Requests: 1,
-		Span: sim.Duration(o.Span), Load: o.Load, LoadTime: sim.Duration(o.LoadTime), Eager: true, LiveMax: 1 << 15,
+func (o Options) world() swarm.Options {
+	return swarm.Options{Seed: o.Seed, Backends: 2 * o.Clusters, GPUs: o.GPUs / 2, Clusters: o.Clusters, Models: o.Models, Frontends: 2, Requests: 1,
+		Span: swarm.Duration(o.Span), Load: o.Load, LoadTime: swarm.Duration(o.LoadTime), Eager: true, LiveMax: 1 << 15,
 		Delay: 20e3, Vary: 20e3, Ctrl: 40e3, Data: 1e3, Prompt: 0.3}
 }
 
@@ -124,20 +124,20 @@ func runAgain(ctx context.Context, o Options) (Row, error) {
 
 	// Each GPU loads and warms up in turn: 16 batches of 4 to 25 ms each, plus a check of whether the plan has ended.
 	each := time.Duration(o.GPUs) * (o.LoadTime + 400*time.Millisecond)
-	w.Span = sim.Duration(time.Duration(o.Moves) * each * 3 / 2)
+	w.Span = swarm.Duration(time.Duration(o.Moves) * each * 3 / 2)
 	return compareRuns(ctx, w)
 }
 
 // compareRuns runs a world twice with the same arrivals, without and with moves.
-func compareRuns(ctx context.Context, w sim.Options) (Row, error) {
+func compareRuns(ctx context.Context, w swarm.Options) (Row, error) {
 	// A plan after the end of the run never begins.
 	still := w
 	still.MoveAt = 2 * w.Span
-	before, err := sim.Run(still)
+	before, err := swarm.Run(still)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return Row{}, err
 	}
-	during, err := sim.Run(w)
+	during, err := swarm.Run(w)
 	if err != nil {
 		return Row{}, err
 	}
@@ -164,7 +164,7 @@ func runKilled(ctx context.Context, o Options) (Row, error) {
 			// Use a new world for each death, so that no plan depends on an earlier one.
 			w := o.world()
 			w.Seed, w.Moved, w.Schedulers, w.KillAt, w.Undo = o.Seed+uint64(step), 2, 2, step, undo
-			r, err := sim.Run(w)
+			r, err := swarm.Run(w)
 			if err = errors.Join(err, ctx.Err()); err != nil {
 				return sum, fmt.Errorf("killed at step %d: %w", step, err)
 			}
@@ -179,9 +179,9 @@ func runKilled(ctx context.Context, o Options) (Row, error) {
 }
 
 // badPct returns the percentage of calls without an answer in time.
-func badPct(r *sim.Report) float64 { return 100 * float64(r.Calls-r.Good) / float64(max(1, r.Calls)) }
+func badPct(r *swarm.Report) float64 { return 100 * float64(r.Calls-r.Good) / float64(max(1, r.Calls)) }
 
-func rowOf(w sim.Options, r *sim.Report) Row {
+func rowOf(w swarm.Options, r *swarm.Report) Row {
 	m := r.Moves
 	return Row{Moved: m.Moved, LoadShare: w.Load, MemoryExceeded: m.MemoryExceeded, Steps: m.Steps, GivenBack: m.GivenBack, Nowhere: m.Homeless, Misplaced: m.Elsewhere,
 		Kills: m.Kills, Requests: r.Calls, GPUs: w.Backends * w.GPUs, Models: w.Models, SpanS: time.Duration(w.Span).Seconds()}

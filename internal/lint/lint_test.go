@@ -138,7 +138,7 @@ func TestDecisionsArePure(t *testing.T) {
 // TestClockReaders: packages that take now as an argument read no clock.
 func TestClockReaders(t *testing.T) {
 	for _, s := range sources(t) {
-		pure := within(s.pkg, "core/sched") || within(s.pkg, "core/plan") || within(s.pkg, "core/profile") || within(s.pkg, "core/wire") || within(s.pkg, "core/model") || within(s.pkg, "core/arrivals") || within(s.pkg, "core/sim")
+		pure := within(s.pkg, "core/sched") || within(s.pkg, "core/plan") || within(s.pkg, "core/profile") || within(s.pkg, "core/wire") || within(s.pkg, "core/model") || within(s.pkg, "core/arrivals") || within(s.pkg, "core/sim") || within(s.pkg, "core/swarm")
 		if !pure || s.test {
 			continue
 		}

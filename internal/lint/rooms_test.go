@@ -22,7 +22,7 @@ const root = "downbeat"
 var rooms = []room{
 	{"examples", []string{root, "frontend"}},
 	{"cmd", []string{"bench", root, "bench/load", "frontend", "deploy", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
-	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/limits", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
+	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend/learn", "backend", "core/swarm", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/limits", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
 	{"bench/load", []string{"bench/chart", "frontend", "models", "core/arrivals"}},
 	{"bench/chart", nil},
 	{root, []string{"frontend", "deploy", "backend/learn", "backend", "core/observe", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/wire", "core/profile", "rdma"}},
@@ -32,7 +32,8 @@ var rooms = []room{
 	{"models", []string{"backend", "core/repo"}},
 	{"backend/learn", []string{"backend", "core/repo", "core/plan"}},
 	{"backend", []string{"core/control", "core/limits", "core/repo", "core/wire", "core/profile", "core/model", "cuda", "rdma", "csrc"}},
-	{"core/sim", []string{"core/arrivals", "core/lead", "core/control", "core/engine", "core/app", "core/plan", "core/limits", "core/invariants", "core/sched", "core/wire", "core/profile", "core/model"}},
+	{"core/swarm", []string{"core/lead", "core/control", "core/engine", "core/limits", "core/invariants", "core/sched", "core/wire", "core/model"}},
+	{"core/sim", []string{"core/arrivals", "core/engine", "core/app", "core/plan", "core/sched", "core/profile", "core/model"}},
 	{"core/arrivals", nil},
 	{"core/lead", []string{"core/control"}},
 	{"core/observe", []string{"core/engine", "core/guard", "core/model"}},

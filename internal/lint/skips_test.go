@@ -42,7 +42,7 @@ var skips = map[string]struct {
 	"cmd/downbeat/stores_test.go":           {1, "test", "root mounts a service account for a pod"},
 	"cmd/downbeat/upgrade_test.go":          {3, "test", "a checkout with its history, without -short"},
 	"core/repo/repo_test.go":                {1, "test", "root mounts a small file system"},
-	"core/sim/swarm_test.go":                {1, "sim", "a script is what a failing seed is shrunk to; by hand"},
+	"core/swarm/swarm_test.go":              {1, "sim", "a script is what a failing seed is shrunk to; by hand"},
 	"cuda/contract_test.go":                 {2, "test-hostgpu", "the driver's code on the processor; gpu-check has the device"},
 	"cuda/cudatest/owner.go":                {1, "test-hostgpu", "the driver's code on the processor; gpu-check has the device"},
 	"cuda/inventory_cuda_test.go":           {1, "test-hostgpu", "a C compiler"},
