@@ -25,10 +25,10 @@ func (b *back) leaveForLong() {
 	}
 
 	// The backend lives and continues its work, such as a model load.
-	for i, s := range b.sessions {
+	for i, l := range b.links {
 		b.barredUntil[i] = c.now.Add(away)
-		if s != nil && s.up {
-			s.breakLink(c.within(0, 200e6), c.within(0, 300e6))
+		if l != nil && l.up {
+			l.breakLink(c.within(0, 200e6), c.within(0, 300e6))
 		}
 	}
 }

@@ -13,20 +13,16 @@ import (
 // back is a simulated backend. It outlives its sessions, and it dies and returns.
 type back struct {
 	peer
-	index     int
 	hello     wire.BackendHello
-	clockRate float64
-	slow      float64 // factor on batch times during a slowdown
-	unlike    float64 // factor of its profile over the models' profiles
-	beyond    float64 // factor of its batch times over its profile, for the whole run
-	life      int     // incremented when it dies
-	dead      bool
-	hungUntil Time           // until then no batch ends
-	sessions  []*backSession // the latest session, by scheduler
-	freeAt    []Time         // per GPU: when its queue is empty
-	broken    []bool         // per GPU: every batch fails
-	running   []*order       // batches that have not ended, unordered
-	epoch     uint64         // for the checker: the epoch of the newest accepted order
+	slow      float64  // factor on batch times during a slowdown
+	unlike    float64  // factor of its profile over the models' profiles
+	beyond    float64  // factor of its batch times over its profile, for the whole run
+	life      int      // incremented when it dies
+	hungUntil Time     // until then no batch ends
+	freeAt    []Time   // per GPU: when its queue is empty
+	broken    []bool   // per GPU: every batch fails
+	running   []*order // batches that have not ended, unordered
+	epoch     uint64   // for the checker: the epoch of the newest accepted order
 	memory    modelMemory
 }
 
@@ -36,11 +32,10 @@ const oneKind = 0.15
 
 // newBack makes backend i, with the models of its sub-cluster.
 func (c *Cluster) newBack(i int) *back {
-	b := &back{peer: newPeer(c), index: i, clockRate: c.drawClockRate(), slow: 1, beyond: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
-		sessions: make([]*backSession, len(c.schedulers))}
+	b := &back{peer: newPeer(c, i), slow: 1, beyond: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs)}
 
 	// A backend that obeys another scheduler drops the batches of the former one.
-	b.switched, b.follows = b.dropOrders, b.tellFollow
+	b.open, b.switched = b.openSession, b.dropOrders
 	if b.old {
 		c.happens(OldPeer, int64(i), 1)
 	}
@@ -122,42 +117,6 @@ func (b *back) isSlow() bool {
 	return b.unlike*b.beyond > min(most, half*(1+oneKind))*(1+rounded)
 }
 
-func (b *back) connectAll() {
-	for _, s := range b.c.schedulers {
-		b.connect(s)
-	}
-}
-
-// connect opens a session with a scheduler after a random delay.
-func (b *back) connect(sch *scheduler) {
-	c, i := b.c, sch.index
-	if b.dead || b.sessions[i] != nil && b.sessions[i].up {
-		return
-	}
-
-	if !b.mayOpen(sch) {
-		c.after(retryEvery, func() { b.connect(sch) })
-		return
-	}
-
-	s := &backSession{b: b, flights: map[uint64]*order{}, peers: map[uint32]bool{}, gpus: make([]seenGPU, c.o.GPUs),
-		link: link{sch: sch, life: sch.life, up: true}, fronts: sch.book.sessions, told: control.Told{GPUs: c.o.GPUs}}
-	b.sessions[i] = s
-	c.addMark("backend", int64(b.index), int64(i), 0)
-
-	// Pass a hello of its own: the engine may keep it, and the backend opens further sessions.
-	h, err := sch.engine.OpenBackend(b.newHello(), s)
-	if err != nil {
-		c.check.fail("OpenBackend: %v", err)
-		return
-	}
-	s.h = h
-
-	b.noteSession(i)
-	s.tellLead()
-	s.offerLearners()
-}
-
 // hang delays every batch that has not ended.
 func (b *back) hang(d Duration) {
 	c := b.c
@@ -191,11 +150,9 @@ func (b *back) die(back Duration) {
 
 	clear(b.broken) // a restarted backend has working GPUs
 
-	// Schedulers notice the end of the links only after a delay.
-	for _, s := range b.sessions {
-		if s != nil && s.up {
-			s.up = false
-			c.after(c.within(0, 200e6), s.close)
+	for _, l := range b.links {
+		if l != nil && l.up {
+			l.dropLink()
 		}
 	}
 

@@ -29,12 +29,12 @@ type order struct {
 
 // dropOrders drops the batches that have not begun, of a scheduler that the backend no longer obeys.
 func (b *back) dropOrders() {
-	c, s := b.c, b.obeyedSession()
+	c := b.c
 
 	// Batches that have begun run to their end, since a GPU cannot be stopped. A life of -1 keeps the dropped batches
 	// from ending.
 	b.running = slices.DeleteFunc(b.running, func(o *order) bool {
-		if o.begin <= c.now || o.s == s {
+		if o.begin <= c.now || o.s.isObeyed() {
 			return false
 		}
 		o.life = -1
@@ -58,7 +58,7 @@ func (b *back) acceptOrder(o *order) {
 	switch {
 	case b.dead:
 		return
-	case b.obeyedSession() != o.s: // the backend does not obey this scheduler (yet, or any more)
+	case !o.s.isObeyed(): // the backend does not obey this scheduler (yet, or any more)
 		c.happens(StaleOrder, int64(b.index), int64(o.x.Batch))
 		return
 	}
@@ -199,7 +199,7 @@ func (b *back) finishOrder(o *order) {
 }
 
 // sendOutput sends a request's output, or the reason for its failure, to the frontend.
-func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
+func (b *back) sendOutput(s *frontSession, id uint64, x wire.ItemFailure) {
 	c := b.c
 	switch {
 	case s == nil || comesBack(x):
@@ -222,7 +222,7 @@ func (b *back) sendDone(o *order) {
 	}
 	o.doneSent = true
 
-	if b.obeyedSession() != o.s {
+	if !o.s.isObeyed() {
 		return // the backend no longer obeys this scheduler
 	}
 

@@ -13,73 +13,57 @@ type backSession struct {
 	link
 	b      *back
 	h      *engine.Backend
-	closed bool
-	told   control.Told        // messages to the scheduler about leadership
-	fronts map[uint32]*session // by number, in the scheduler's life that the session belongs to
+	told   control.Told             // messages to the scheduler about leadership
+	fronts map[uint32]*frontSession // by number, in the scheduler's life that the session belongs to
 	// For the checker: batches sent and not done, GPUs as planned, frontends announced.
 	flights map[uint64]*order
 	gpus    []seenGPU
 	peers   map[uint32]bool
 }
 
-// obeyedSession returns the session with the obeyed scheduler, or nil.
-func (b *back) obeyedSession() *backSession {
-	if b.obeyed < 0 {
-		return nil
-	}
+// openSession opens a session with a scheduler.
+func (b *back) openSession(sch *scheduler) {
+	c := b.c
+	s := &backSession{b: b, flights: map[uint64]*order{}, peers: map[uint32]bool{}, gpus: make([]seenGPU, c.o.GPUs),
+		fronts: sch.book.sessions, told: control.Told{GPUs: c.o.GPUs}}
+	s.link = b.newLink(sch, s)
+	c.addMark("backend", int64(b.index), int64(sch.index), 0)
 
-	return b.sessions[b.obeyed]
-}
-
-// tellLead tells the backend who leads.
-func (s *backSession) tellLead() {
-	if sch := s.sch; sch.candidate != nil && !s.b.old {
-		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.connectedGPUs())}
-		s.b.c.sendReliably(&s.link, fromEngine, func() { s.b.noteLead(sch.index, m) })
-	}
-}
-
-// tellFollow tells scheduler i which scheduler the backend obeys.
-func (b *back) tellFollow(i int, m wire.Follow) {
-	if s := b.sessions[i]; s != nil && s.sch.candidate != nil && !b.old {
-		b.c.sendReliably(&s.link, toEngine, func() {
-			s.told.Follows = &m
-			if m.Alive {
-				s.told.Followed = m.Epoch
-			}
-			s.sch.hearReports()
-		})
-	}
-}
-
-// breakLink cuts the connection. The engine and the backend each notice after their own delay.
-func (s *backSession) breakLink(engine, peer Duration) {
-	c := s.b.c
-	s.up = false
-	c.addMark("backend's link breaks", int64(s.b.index), int64(s.sch.index), 0)
-	c.after(engine, s.close)
-	s.reconnectAfter(peer)
-}
-
-// reconnectAfter lets the backend notice the lost connection after a delay and connect again.
-func (s *backSession) reconnectAfter(after Duration) {
-	b := s.b
-	s.up = false
-	b.c.after(after, func() {
-		if b.sessions[s.sch.index] == s {
-			b.noteLost(s.sch.index)
-			b.connect(s.sch)
-		}
-	})
-}
-
-// close ends the session on the engine's side.
-func (s *backSession) close() {
-	c := s.b.c
-	if s.closed || s.closesLater(c, s.close) {
+	// Pass a hello of its own: the engine may keep it, and the backend opens further sessions.
+	h, err := sch.engine.OpenBackend(b.newHello(), s)
+	if err != nil {
+		c.check.fail("OpenBackend: %v", err)
 		return
 	}
-	s.closed, s.up = true, false
+	s.h = h
+
+	b.noteSession(&s.link)
+	s.offerLearners()
+}
+
+// openSessions returns the sessions whose links are up.
+func (b *back) openSessions() (all []*backSession) {
+	for _, l := range b.links {
+		if l != nil && l.up {
+			all = append(all, l.session.(*backSession))
+		}
+	}
+	return all
+}
+
+func (s *backSession) noteFollow(m wire.Follow) {
+	s.told.Follows = &m
+	if m.Alive {
+		s.told.Followed = m.Epoch
+	}
+}
+
+func (s *backSession) noteBreak() {
+	s.b.c.addMark("backend's link breaks", int64(s.b.index), int64(s.sch.index), 0)
+}
+
+func (s *backSession) closeInEngine() {
+	c := s.b.c
 	c.addMark("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
 
 	// Update the checker before the engine: closing queues the requests again, and outcomes may be sent at once.
@@ -89,6 +73,8 @@ func (s *backSession) close() {
 		c.check.checkLate(lost)
 	}
 }
+
+func (s *backSession) noteDeath() { s.b.c.check.beforeBackendClose(s) }
 
 // Peers implements engine.BackendPort.
 func (s *backSession) Peers(m []wire.Peer) {

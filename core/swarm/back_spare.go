@@ -48,8 +48,8 @@ func (c *Cluster) restLearners() {
 		withdrawn = append(withdrawn, wire.SpareOffer{Work: uint32(k)})
 	}
 	for _, b := range c.backs {
-		for _, s := range b.sessions {
-			if s != nil && s.up && len(withdrawn) > 0 && !b.old {
+		for _, s := range b.openSessions() {
+			if len(withdrawn) > 0 && !b.old {
 				c.sendReliably(&s.link, toEngine, func() { s.h.OfferSpare(withdrawn) })
 			}
 		}
@@ -60,10 +60,8 @@ func (c *Cluster) restLearners() {
 func (c *Cluster) wakeLearners() {
 	c.resting = false
 	for _, b := range c.backs {
-		for _, s := range b.sessions {
-			if s != nil && s.up {
-				s.offerLearners()
-			}
+		for _, s := range b.openSessions() {
+			s.offerLearners()
 		}
 	}
 }
@@ -80,7 +78,7 @@ func (s *backSession) Spare(m []wire.SpareStart) {
 // acceptStep queues a step on its GPU.
 func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
 	c := b.c
-	if b.dead || b.obeyedSession() != s {
+	if b.dead || !s.isObeyed() {
 		return
 	}
 
@@ -118,7 +116,7 @@ func (b *back) endStep(o *spareStep) {
 		})
 	}
 
-	if o.untold || b.obeyedSession() != s {
+	if o.untold || !s.isObeyed() {
 		return
 	}
 

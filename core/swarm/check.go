@@ -22,7 +22,7 @@ func (k *checker) watchCluster(c *Cluster) {
 
 // book is the checker's account of one life of a scheduler.
 type book struct {
-	sessions   map[uint32]*session // by number on the wire
+	sessions   map[uint32]*frontSession // by number on the wire
 	strays     uint64
 	duplicates uint64
 	maybe      uint64 // duplicates that may or may not count
@@ -40,7 +40,7 @@ func (k *checker) checkEnd() {
 	// Every call ends by its deadline plus a grace, whatever became of its request.
 	for _, f := range k.c.fronts {
 		for i := range f.calls {
-			if f.calls[i].live && !f.gone {
+			if f.calls[i].live && !f.dead {
 				k.fail("C2: call %d of frontend %d never ended", i+1, f.index)
 			}
 		}
@@ -55,19 +55,10 @@ func (k *checker) checkEnd() {
 
 	// After all sessions have closed, the engine must hold nothing of them.
 	for _, b := range k.c.backs {
-		for _, s := range b.sessions {
-			if s != nil { // a backend of the previous version has no session with a standby
-				s.close()
-			}
-		}
+		b.closeLinks()
 	}
-
 	for _, f := range k.c.fronts {
-		for _, s := range f.sessions {
-			if s != nil { // a frontend that came and went while this scheduler was down has none
-				s.close()
-			}
-		}
+		f.closeLinks()
 	}
 
 	for _, s := range k.c.schedulers {
@@ -85,7 +76,7 @@ func (k *checker) checkCounters(sch *scheduler) {
 		for i := range s.keys {
 			x := &s.keys[i]
 			ahead := x.Deadline > int64(k.c.now)
-			if x.MaybeBy > int64(k.c.now) && !s.shut {
+			if x.MaybeBy > int64(k.c.now) && !s.closed {
 				maybe += x.Maybe
 			}
 			if x.Queued > 0 && ahead {

@@ -17,7 +17,7 @@ func (k *checker) mayHold(s *backSession, number uint32) bool {
 	switch {
 	case f == nil:
 		return false
-	case f.shut:
+	case f.closed:
 		return f.sch.polls < f.swept
 	}
 	return s.peers[number] || !f.up
@@ -116,7 +116,7 @@ func (k *checker) beforeDone(s *backSession, m *wire.Done) (back []*order) {
 func (k *checker) noteReturn(o *order, i int) {
 	x := &o.x.Items[i]
 	f := o.s.fronts[x.Frontend]
-	if f.shut {
+	if f.closed {
 		return
 	}
 
@@ -145,6 +145,7 @@ func (k *checker) endBatch(o *order) {
 
 // beforeBackendClose runs before a session ends. Its requests are queued again.
 func (k *checker) beforeBackendClose(s *backSession) (lost []*order) {
+	s.closed = true
 	for _, o := range s.flights {
 		k.endBatch(o)
 		lost = append(lost, o)
@@ -160,7 +161,7 @@ func (k *checker) beforeBackendClose(s *backSession) (lost []*order) {
 func (k *checker) checkLate(lost []*order) {
 	for _, o := range lost {
 		for i := range o.x.Items {
-			if x := &o.x.Items[i]; !o.s.fronts[x.Frontend].shut {
+			if x := &o.x.Items[i]; !o.s.fronts[x.Frontend].closed {
 				k.checkOverdue(o.s.fronts[x.Frontend], x.ID, 0)
 			}
 		}

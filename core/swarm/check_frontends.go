@@ -18,7 +18,7 @@ type key struct {
 	ended bool // an outcome ended it since the engine began to take its latest Submit
 }
 
-func (s *session) key(id uint64) *key {
+func (s *frontSession) key(id uint64) *key {
 	for uint64(len(s.keys)) < id {
 		s.keys = append(s.keys, key{})
 	}
@@ -27,14 +27,14 @@ func (s *session) key(id uint64) *key {
 }
 
 // entryIndex returns the index of an id's entry in the engine's id window.
-func (s *session) entryIndex(id uint64) uint64 { return id & uint64(s.f.c.windowSize()-1) }
+func (s *frontSession) entryIndex(id uint64) uint64 { return id & uint64(s.f.c.windowSize()-1) }
 
 // isOverwritten reports whether another id may have overwritten this id's entry. Then a Cancel need not find the id, and
 // the id need not come back from a lost backend.
-func (s *session) isOverwritten(id uint64) bool { return s.idWindow[s.entryIndex(id)] != id }
+func (s *frontSession) isOverwritten(id uint64) bool { return s.idWindow[s.entryIndex(id)] != id }
 
 // beforeSubmit runs before the engine takes a Submit.
-func (k *checker) beforeSubmit(s *session, m []wire.Submit) {
+func (k *checker) beforeSubmit(s *frontSession, m []wire.Submit) {
 	now := k.c.now
 	k.c.addMark("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
@@ -72,7 +72,7 @@ func deadlineOf(now Time, m *wire.Submit) Time {
 }
 
 // afterSubmit runs after the engine has taken a Submit.
-func (k *checker) afterSubmit(s *session, m []wire.Submit) {
+func (k *checker) afterSubmit(s *frontSession, m []wire.Submit) {
 	for i := range m {
 		switch x := s.key(m[i].ID); {
 		case x.again && x.Queued > 0:
@@ -99,7 +99,7 @@ func (k *checker) afterSubmit(s *session, m []wire.Submit) {
 }
 
 // checkBounds reports more queued requests than the engine may hold.
-func (k *checker) checkBounds(s *session) {
+func (k *checker) checkBounds(s *frontSession) {
 	o, all := &k.c.o, 0
 	bound := func(id uint32, name string) {
 		queued := s.sch.engine.Queued(id)
@@ -128,7 +128,7 @@ func (k *checker) checkBounds(s *session) {
 
 // checkOverdue reports a request that is still queued after its deadline plus a grace. A scheduler that was paused checks
 // its queues when it resumes.
-func (k *checker) checkOverdue(s *session, id uint64, grace Duration) {
+func (k *checker) checkOverdue(s *frontSession, id uint64, grace Duration) {
 	if at := k.c.now.Add(-grace); s.sch.resumedAt < at {
 		k.Overdue(&s.key(id).Life, uint64(s.h.Number()), id, int64(at))
 	}
@@ -136,7 +136,7 @@ func (k *checker) checkOverdue(s *session, id uint64, grace Duration) {
 
 // afterCancel runs after the engine has taken a Cancel. The engine searches a queue longer than searchMost in pieces,
 // and a request that it finds too late may run.
-func (k *checker) afterCancel(s *session, m *wire.Cancel) {
+func (k *checker) afterCancel(s *frontSession, m *wire.Cancel) {
 	if s.key(m.ID).Queued == 0 || s.isOverwritten(m.ID) {
 		return
 	}
@@ -149,10 +149,10 @@ func (k *checker) afterCancel(s *session, m *wire.Cancel) {
 const searchMost = 256
 
 // noteOutcome runs when the engine sends an outcome.
-func (k *checker) noteOutcome(s *session, m *wire.Outcome) {
+func (k *checker) noteOutcome(s *frontSession, m *wire.Outcome) {
 	k.c.addMark("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
-	if m.Reason == 0 || m.Reason >= model.ReasonCount || m.ID == 0 || s.shut {
-		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.shut)
+	if m.Reason == 0 || m.Reason >= model.ReasonCount || m.ID == 0 || s.closed {
+		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.closed)
 		return
 	}
 
@@ -172,8 +172,8 @@ func (k *checker) noteOutcome(s *session, m *wire.Outcome) {
 
 // afterFrontendClose runs after a session has ended: no further message may name it. The engine removes its requests from
 // a long queue in pieces; they may enter a batch until the engine has been polled until idle once.
-func (k *checker) afterFrontendClose(s *session, long bool) {
-	s.shut = true
+func (k *checker) afterFrontendClose(s *frontSession, long bool) {
+	s.closed = true
 	if long {
 		s.swept = s.sch.polls + 1
 	}
@@ -187,7 +187,7 @@ func (k *checker) afterFrontendClose(s *session, long bool) {
 }
 
 // hasLongQueue reports whether some queue of the session's scheduler is too long to be searched at once.
-func (k *checker) hasLongQueue(s *session) bool {
+func (k *checker) hasLongQueue(s *frontSession) bool {
 	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.engine.Queued(id-1) > searchMost })
 }
 

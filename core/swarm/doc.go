@@ -9,7 +9,7 @@
 //	cluster*.go                a Cluster: its models, its run, and the engines' turns
 //	recovery.go, probe.go      the end of a run: faults stop, and every model must serve
 //	options.go, script.go      the options of a run: drawn, written as text, simplified
-//	front*.go, back*.go        simulated frontends and backends; peer.go is what they share
+//	front*.go, back*.go        simulated frontends and backends; peer.go and session.go are what they share
 //	scheduler.go, election.go  a scheduler's process, and who leads
 //	fault*.go, absence.go      what goes wrong, and when; network.go delays and loses messages
 //	moves*.go, loading.go      plans that move models, and backends that load them

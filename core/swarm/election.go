@@ -61,14 +61,9 @@ func (s *scheduler) StandBy(epoch uint64) {
 	}
 
 	s.c.addMark("stands by", int64(s.index), int64(epoch), 0)
-	for _, f := range s.c.fronts {
-		if x := f.sessions[s.index]; x != nil && !x.shut {
-			x.breakLink(0, retryEvery)
-		}
-	}
-	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil && !x.closed {
-			x.breakLink(0, retryEvery)
+	for l := range s.links() {
+		if !l.closed {
+			l.breakLink(0, retryEvery)
 		}
 	}
 }
@@ -76,16 +71,17 @@ func (s *scheduler) StandBy(epoch uint64) {
 // View implements lead.Scheduler.
 func (s *scheduler) View() control.View {
 	epoch := s.epoch
-	for _, f := range s.c.fronts {
-		if x := f.sessions[s.index]; x != nil && !x.shut {
-			epoch = max(epoch, x.heard)
-		}
-	}
-
 	var backends []control.Told
-	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil && !x.closed {
-			backends = append(backends, x.told)
+	for l := range s.links() {
+		switch x := l.session.(type) {
+		case *frontSession:
+			if !x.closed {
+				epoch = max(epoch, x.heard)
+			}
+		case *backSession:
+			if !x.closed {
+				backends = append(backends, x.told)
+			}
 		}
 	}
 	return control.NewView(epoch, backends)
@@ -96,15 +92,8 @@ func (s *scheduler) Changed() <-chan struct{} { return s.changed }
 
 // tellLeader tells every peer who leads.
 func (s *scheduler) tellLeader() {
-	for _, f := range s.c.fronts {
-		if x := f.sessions[s.index]; x != nil {
-			x.tellLead()
-		}
-	}
-	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil {
-			x.tellLead()
-		}
+	for l := range s.links() {
+		l.tellLead()
 	}
 }
 

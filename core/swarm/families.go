@@ -120,7 +120,7 @@ func (c *Cluster) drawAsk() (a ask) {
 // namedService returns the id that a call uses in a session, as frontend.Model documents it: the model, the family,
 // or the lowest floor of the family that is high enough. ok is false if no floor is high enough or nothing has been
 // announced.
-func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
+func (s *frontSession) namedService(k int, a ask) (id uint32, ok bool) {
 	if !a.family {
 		return s.ids[k] - 1, s.ids[k] != 0
 	}
@@ -140,7 +140,7 @@ func (s *session) namedService(k int, a ask) (id uint32, ok bool) {
 }
 
 // hasAnnounced reports whether the target of a request has been announced, even if with too low an accuracy.
-func (s *session) hasAnnounced(k int, a ask) bool {
+func (s *frontSession) hasAnnounced(k int, a ask) bool {
 	if a.family {
 		return len(s.families[s.f.c.familyOf(k)].Variants) > 0
 	}
@@ -148,7 +148,7 @@ func (s *session) hasAnnounced(k int, a ask) bool {
 }
 
 // noteModel notes an announcement.
-func (s *session) noteModel(m *model.Info) {
+func (s *frontSession) noteModel(m *model.Info) {
 	var k int
 	if _, err := fmt.Sscanf(m.Name, "f%d", &k); err == nil && k < len(s.families) && m.IsFamily() && !s.f.old {
 		s.families[k] = *m

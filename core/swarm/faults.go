@@ -17,7 +17,7 @@ func (c *Cluster) scheduleFaults(span Duration) {
 	some(c.o.Breaks, c.breakSome)
 
 	some(c.o.Vanishes, func() {
-		if f := c.someFront(); !f.gone {
+		if f := c.someFront(); !f.dead {
 			f.crash()
 		}
 	})
@@ -78,20 +78,32 @@ func (c *Cluster) hangSome() {
 	}
 }
 
+// someLink returns a backend's or a frontend's open link with a scheduler; nil: the one that was picked has none.
+func (c *Cluster) someLink(scheduler int) *link {
+	// If the backend has no link, try a frontend.
+	if l := c.someBack().links[scheduler]; c.rng.IntN(2) == 0 && l != nil && l.up {
+		return l
+	}
+	if l := c.someFront().links[scheduler]; l != nil && l.up {
+		return l
+	}
+	return nil
+}
+
 // breakSome breaks the link of a backend or a frontend.
 func (c *Cluster) breakSome() {
-	// If no backend has a link, try a frontend.
 	k := c.rng.IntN(len(c.schedulers))
-	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
-		c.happens(BackendLinkBreaks, int64(b.index), int64(k))
-		b.sessions[k].breakLink(c.within(0, 200e6), c.within(0, 300e6))
+	l := c.someLink(k)
+	if l == nil {
 		return
 	}
 
-	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
-		c.happens(FrontendLinkBreaks, int64(f.index), int64(k))
-		f.sessions[k].breakLink(c.within(0, 200e6), c.within(0, 200e6))
+	f, noticed := FrontendLinkBreaks, Duration(200e6)
+	if _, isBack := l.session.(*backSession); isBack {
+		f, noticed = BackendLinkBreaks, 300e6
 	}
+	c.happens(f, int64(l.p.index), int64(k))
+	l.breakLink(c.within(0, 200e6), c.within(0, noticed))
 }
 
 // slowSome makes a backend's GPUs slower for a while.
@@ -106,15 +118,8 @@ func (c *Cluster) slowSome(span Duration) {
 // blockSomeLink blocks a link for a while.
 func (c *Cluster) blockSomeLink(d Duration) {
 	k, both := c.rng.IntN(len(c.schedulers)), c.rng.IntN(2) == 0
-	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
-		s := b.sessions[k]
-		c.blockLink(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
-		return
-	}
-
-	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
-		s := f.sessions[k]
-		c.blockLink(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
+	if l := c.someLink(k); l != nil {
+		c.blockLink(l, d, both, func() { l.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
 	}
 }
 
@@ -122,21 +127,17 @@ func (c *Cluster) blockSomeLink(d Duration) {
 func (c *Cluster) slowLink(span Duration) {
 	extra, until := c.within(0, 20e6), c.now.Add(c.within(0, span))
 	c.happens(SlowLink, int64(extra), int64(until))
-	slow := func(l *link) { l.slow, l.slowUntil = extra, until }
 
 	// Slow all links of one peer: the peer's network is slow, not one connection.
+	var links []*link
 	if c.rng.IntN(2) == 0 {
-		for _, s := range c.someBack().sessions {
-			if s != nil {
-				slow(&s.link)
-			}
-		}
-		return
+		links = c.someBack().links
+	} else {
+		links = c.someFront().links
 	}
-
-	for _, s := range c.someFront().sessions {
-		if s != nil {
-			slow(&s.link)
+	for _, l := range links {
+		if l != nil {
+			l.slow, l.slowUntil = extra, until
 		}
 	}
 }
@@ -146,12 +147,10 @@ func (f *front) crash() {
 	c := f.c
 	c.happens(FrontendVanishes, int64(f.index), 0)
 
-	// Schedulers notice its end only after a delay.
-	f.gone = true
-	for _, s := range f.sessions {
-		if s != nil {
-			s.up = false
-			c.after(c.within(0, 200e6), s.close)
+	f.dead = true
+	for _, l := range f.links {
+		if l != nil {
+			l.dropLink()
 		}
 	}
 	c.newFront()
@@ -165,8 +164,8 @@ func (c *Cluster) measureRoundTrips(end Time) {
 		}
 
 		for _, b := range c.backs {
-			for _, s := range b.sessions {
-				if s != nil && s.up && s.sch.pausedUntil <= c.now && max(s.darkUntil[toEngine], s.darkUntil[fromEngine]) <= c.now {
+			for _, s := range b.openSessions() {
+				if s.sch.pausedUntil <= c.now && max(s.darkUntil[toEngine], s.darkUntil[fromEngine]) <= c.now {
 					s.h.RoundTrip(int64(c.drawDelay(&s.link) + c.drawDelay(&s.link)))
 				}
 			}

@@ -23,17 +23,10 @@ func (s *scheduler) breakLinks(which func() bool, wait Duration) {
 
 	// A paused engine notices nothing until it resumes.
 	notice := max(0, s.pausedUntil.Sub(c.now))
-	for _, f := range c.fronts {
-		if x := f.sessions[s.index]; x != nil && x.up && which() {
-			f.barredUntil[s.index] = c.now.Add(wait)
-			x.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
-		}
-	}
-
-	for _, b := range c.backs {
-		if x := b.sessions[s.index]; x != nil && x.up && which() {
-			b.barredUntil[s.index] = c.now.Add(wait)
-			x.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
+	for l := range s.links() {
+		if l.up && which() {
+			l.p.barredUntil[s.index] = c.now.Add(wait)
+			l.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
 		}
 	}
 }

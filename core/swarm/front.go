@@ -1,8 +1,6 @@
 package swarm
 
 import (
-	"fmt"
-
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
@@ -13,12 +11,8 @@ const grace Duration = 20e6
 // front is a simulated frontend. It outlives its sessions.
 type front struct {
 	peer
-	index     int
-	clockRate float64    // its clock's rate
-	sessions  []*session // the latest session, by scheduler
-	calls     []call     // by id−1
-	gone      bool
-	darkUntil Time // until then no backend reaches it
+	calls     []call // by id−1
+	darkUntil Time   // until then no backend reaches it
 }
 
 // call is one request as its caller sees it.
@@ -46,52 +40,16 @@ type call struct {
 }
 
 func (c *Cluster) newFront() *front {
-	f := &front{peer: newPeer(c), index: len(c.fronts), clockRate: c.drawClockRate(), sessions: make([]*session, len(c.schedulers))}
+	f := &front{peer: newPeer(c, len(c.fronts))}
 
 	// A frontend that obeys another scheduler submits its unanswered calls there.
-	f.switched, f.follows = f.submitAgain, f.tellFollow
+	f.open, f.switched = f.openSession, f.submitAgain
 	if f.old {
 		c.happens(OldPeer, int64(f.index), 0)
 	}
 	c.fronts = append(c.fronts, f)
 	f.connectAll()
 	return f
-}
-
-func (f *front) connectAll() {
-	for _, s := range f.c.schedulers {
-		f.connect(s)
-	}
-}
-
-// connect opens a session with a scheduler after a random delay.
-func (f *front) connect(sch *scheduler) {
-	c, i := f.c, sch.index
-	if f.gone || f.sessions[i] != nil && f.sessions[i].up {
-		return
-	}
-
-	if !f.mayOpen(sch) {
-		c.after(retryEvery, func() { f.connect(sch) })
-		return
-	}
-
-	n := len(c.models)
-	s := &session{f: f, idWindow: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n),
-		link: link{sch: sch, life: sch.life, up: true}}
-	h, err := sch.engine.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.windowSize()}, s)
-	if err != nil {
-		c.check.fail("OpenFrontend: %v", err)
-		return
-	}
-
-	// The checker finds the session of a request by its number on the wire.
-	s.h, f.sessions[i] = h, s
-	sch.book.sessions[h.Number()] = s
-	c.addMark("frontend", int64(f.index), int64(h.Number()), int64(i))
-
-	f.noteSession(i)
-	s.tellLead()
 }
 
 // endCall ends a call unless it has ended.
@@ -125,14 +83,14 @@ func (f *front) endCall(id uint64, why model.Reason, local bool) {
 
 // waitingCall returns the call of an id if it has not ended, else nil.
 func (f *front) waitingCall(id uint64) *call {
-	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
+	if f.dead || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
 		return nil
 	}
 	return &f.calls[id-1]
 }
 
 // newSubmit returns the Submit of a call as sent now. Its budget is reduced by the network delay in both directions.
-func (f *front) newSubmit(s *session, id uint64) wire.Submit {
+func (f *front) newSubmit(s *frontSession, id uint64) wire.Submit {
 	x := &f.calls[id-1]
 
 	// The frontend's clock has its own rate, so its budget is wrong by that share.
@@ -146,7 +104,7 @@ func (f *front) newSubmit(s *session, id uint64) wire.Submit {
 }
 
 // submit sends Submits over a session, which the checker sees before and after the engine.
-func (f *front) submit(s *session, m []wire.Submit) {
+func (f *front) submit(s *frontSession, m []wire.Submit) {
 	if f.old {
 		m = f.c.recodeSubmits(m)
 	}

@@ -86,7 +86,7 @@ func (x *call) whyExpired() model.Reason {
 }
 
 // isReady reports whether some backend serves a call's target, as far as announced.
-func (s *session) isReady(k int, a ask) bool {
+func (s *frontSession) isReady(k int, a ask) bool {
 	if a.family {
 		return s.families[s.f.c.familyOf(k)].Ready
 	}

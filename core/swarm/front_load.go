@@ -10,7 +10,7 @@ func (c *Cluster) scheduleArrivals(f *front, rate float64, end Time) {
 	// A burst has (Burst + 1) / 2 requests on average, so the gaps, in ns, are longer by that factor.
 	mean := float64(c.o.Burst+1) / 2 / rate * 1e9
 	c.after(Duration(c.load.ExpFloat64()*mean), func() {
-		if f.gone || c.now > end {
+		if f.dead || c.now > end {
 			return
 		}
 		f.submitBurst(1 + c.load.IntN(c.o.Burst))

@@ -29,14 +29,12 @@ type asked struct {
 
 // tellPlacement sends a report to every scheduler.
 func (b *back) tellPlacement(r wire.PlacementReport) {
-	for _, s := range b.sessions {
-		if s != nil {
-			b.c.sendReliably(&s.link, toEngine, func() {
-				if !s.closed && !s.isOrphaned() && !s.h.Report([]wire.PlacementReport{r}) {
-					b.c.check.fail("a report on a placement was refused: %+v", r)
-				}
-			})
-		}
+	for _, s := range b.openSessions() {
+		b.c.sendReliably(&s.link, toEngine, func() {
+			if !s.closed && !s.isOrphaned() && !s.h.Report([]wire.PlacementReport{r}) {
+				b.c.check.fail("a report on a placement was refused: %+v", r)
+			}
+		})
 	}
 }
 

@@ -2,25 +2,16 @@ package swarm
 
 // link is one session's connection. Messages of one direction arrive in order.
 type link struct {
+	session
+	p         *peer
 	sch       *scheduler
 	life      int // of its scheduler
 	up        bool
+	closed    bool    // on the engine's side
 	last      [2]Time // by direction: when the latest message arrives
 	darkUntil [2]Time // by direction: nothing arrives until then, and messages sent meanwhile arrive afterwards
 	slow      Duration
 	slowUntil Time
-}
-
-// isOrphaned reports whether the scheduler of the session has died, so that its engine cannot be called.
-func (l *link) isOrphaned() bool { return l.sch.dead || l.sch.life != l.life }
-
-// closesLater makes a session end when its paused scheduler resumes: a paused process does not notice a lost link.
-func (l *link) closesLater(c *Cluster, end func()) bool {
-	if l.isOrphaned() || l.sch.pausedUntil <= c.now {
-		return false
-	}
-	c.at(l.sch.pausedUntil, end)
-	return true
 }
 
 // Directions of a link.

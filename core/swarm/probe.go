@@ -59,7 +59,7 @@ func (c *Cluster) slowGPUs() (n int) {
 }
 
 // submitProbe submits a probe for a model and reports whether it was served.
-func (f *front) submitProbe(s *session, k int) bool {
+func (f *front) submitProbe(s *frontSession, k int) bool {
 	c := f.c
 	x := call{deadline: c.now.Add(2*c.models[k].slo + 50e6), model: k, live: true}
 	f.calls = append(f.calls, x)

@@ -45,7 +45,7 @@ func (s *scheduler) startLife() error {
 	// Nothing of the former life remains, not even the checker's account.
 	s.engine, s.wake, s.turnAt = e, sched.Never, sched.Never
 	s.dead, s.pausedUntil, s.resumedAt, s.leads, s.epoch = false, 0, 0, false, 0
-	s.book = book{sessions: map[uint32]*session{}}
+	s.book = book{sessions: map[uint32]*frontSession{}}
 	s.life++
 
 	// A single scheduler leads from the start, without an election.
@@ -66,7 +66,7 @@ const gpusMost = 4096
 // connectedGPUs returns the number of connected GPUs.
 func (s *scheduler) connectedGPUs() (n int) {
 	for _, b := range s.c.backs {
-		if x := b.sessions[s.index]; x != nil && !x.closed {
+		if l := b.links[s.index]; l != nil && !l.closed {
 			n += len(b.hello.GPUs)
 		}
 	}
@@ -120,17 +120,10 @@ func (s *scheduler) die(back Duration) {
 	s.dead, s.leads = true, false
 
 	// The kernel closes its connections: peers notice soon, and the checker's account ends.
-	for _, f := range c.fronts {
-		if x := f.sessions[s.index]; x != nil && !x.shut {
-			c.check.afterFrontendClose(x, false)
-			x.reconnectAfter(c.within(0, 200e6))
-		}
-	}
-	for _, b := range c.backs {
-		if x := b.sessions[s.index]; x != nil && !x.closed {
-			c.check.beforeBackendClose(x)
-			x.closed = true
-			x.reconnectAfter(c.within(0, 200e6))
+	for l := range s.links() {
+		if !l.closed {
+			l.noteDeath()
+			l.reconnectAfter(c.within(0, 200e6))
 		}
 	}
 

@@ -228,7 +228,7 @@ func TestGoneSessionsAreSweptUp(t *testing.T) {
 		f, b := c.newFront(), c.backs[0]
 		b.connectAll()
 
-		of, to := f.sessions[0], b.sessions[0]
+		of, to := f.obeyedSession(), b.openSessions()[0]
 		c.check.afterFrontendClose(of, tc.long)
 		if tc.polled {
 			sch.pollEngine()
