@@ -69,12 +69,13 @@ const (
 
 // Assign gives every service a sub-cluster, so that each GPU has room for its services (Σ static +
 // max dynamic ≤ memory), no ranker is asked for more than its limit, no more than MoveShare moves, and
-// the deviations of demand and of static memory are small: their maxima's sum is minimised. Largest
-// first to where it fits best, then moves and exchanges until none helps, then kicks. Where services tell
-// their room, the demand of a sub-cluster counts for more the longer its batches are in the way of those
-// that cannot wait, and random exchanges come last.
+// the sum of the largest deviations of demand and of static memory is small.
 //
-// It fails with an InfeasibleError where a constraint cannot be met, or is not met by the search.
+// The search puts the largest service first where it fits best, moves and exchanges services until none of that helps, and
+// then kicks. If services tell their room, the demand of a sub-cluster counts for more the longer its batches keep the
+// impatient services waiting, and random exchanges follow.
+//
+// Assign fails with an InfeasibleError if a constraint cannot be met, or if the search does not meet it.
 func Assign(p AssignmentProblem) (Assignment, error) {
 	if err := p.validate(); err != nil {
 		return Assignment{}, err
@@ -85,7 +86,7 @@ func Assign(p AssignmentProblem) (Assignment, error) {
 
 	s := newAssignmentSearch(&p)
 	s.placeHomeless()
-	s.repair()
+	s.repairLimits()
 	if s.violation() > 0 {
 		return Assignment{}, s.explainViolation()
 	}
@@ -93,13 +94,13 @@ func Assign(p AssignmentProblem) (Assignment, error) {
 	switch {
 	case s.crowds && p.mayStartAnew():
 		s.limit /= 8
-		s.improve()
+		s.improveByKicks()
 		s = s.orInBands()
 	case s.crowds:
 		s.limit /= 2 // an exchange takes twice the time to try
-		s.improve()
+		s.improveByKicks()
 	default:
-		s.improve()
+		s.improveByKicks()
 	}
 	return s.assignment(), nil
 }

@@ -12,7 +12,7 @@ const (
 	annealWidth = 0.005
 	// annealHeat is the temperature at the start, as a share of the fullest sub-cluster's penalty.
 	annealHeat = 0.1
-	// annealEffort is what a random exchange counts of the effort.
+	// annealEffort is how many tried exchanges a random exchange counts as.
 	annealEffort = 3
 )
 
@@ -25,20 +25,20 @@ type annealing struct {
 
 // improveByAnnealing spends the remaining effort on random exchanges, and keeps the best assignment. Where services are large,
 // only exchanges among three or more sub-clusters relieve the fullest one, and each of them by itself makes something worse:
-// descend, polish and kicks seldom find them.
+// lowerSquares, lowerMaxima and kicks seldom find them.
 func (s *assignmentSearch) improveByAnnealing() {
 	best, home := s.objective(), slices.Clone(s.home)
 	for left := annealRounds; left > 0 && best > balanced; left-- {
 		tries := max(0, s.limit-s.tried) / annealEffort / left
 		s.anneal(tries)
 		s.tried += tries * annealEffort
-		s.polish()
+		s.lowerMaxima()
 
 		if now := s.objective(); now < best {
 			best = now
 			copy(home, s.home)
 		} else {
-			s.restore(home)
+			s.restoreHomes(home)
 		}
 	}
 }
@@ -62,8 +62,9 @@ func (a *annealing) penalty(load, memory float64) float64 {
 	return math.Exp((load-a.mostLoad)/annealWidth) + math.Exp((abs(memory)-a.mostMemory)/annealWidth)
 }
 
-// exchangeRandom draws two sub-clusters, a service of the one, and seven times in eight one of the other. It exchanges them if that
-// lowers the sum of penalties, or raises it by not much more than the heat. Draws of two services would seldom be of two large ones.
+// exchangeRandom draws two sub-clusters, a service of the one and, seven times in eight, a service of the other. It exchanges
+// them if that lowers the sum of penalties, or raises it by not much more than the heat. It draws sub-clusters first because
+// two services drawn from all would seldom both be large.
 func (a *annealing) exchangeRandom(heat float64) {
 	p, q := a.randomBelow(len(a.loads)), a.randomBelow(len(a.loads))
 	from, to := a.loads[p].members, a.loads[q].members
@@ -78,7 +79,7 @@ func (a *annealing) exchangeRandom(heat float64) {
 		demand, memory = demand-a.demand[k], memory-a.memory[k]
 	}
 
-	// Crowding only adds to a load, so that most exchanges are out before it is known.
+	// Crowding only adds to a load, so most exchanges are ruled out before it is computed.
 	if max(a.loads[p].demand-demand/a.demandShare[p], a.loads[q].demand+demand/a.demandShare[q]) > a.mostLoad {
 		return
 	}
@@ -86,10 +87,10 @@ func (a *annealing) exchangeRandom(heat float64) {
 	atP := a.penalty(a.loadAfter(p, i, k), a.loads[p].memory-memory/a.memoryShare[p])
 	atQ := a.penalty(a.loadAfter(q, k, i), a.loads[q].memory+memory/a.memoryShare[q])
 	rise := atP + atQ - a.penalties[p] - a.penalties[q]
-	if rise > 0 && a.randomShare() >= math.Exp(-rise/heat) || !a.allowed(i, k, p, q) {
+	if rise > 0 && a.randomShare() >= math.Exp(-rise/heat) || !a.isAllowed(i, k, p, q) {
 		return
 	}
-	a.exchange(i, k, q)
+	a.exchangeServices(exchange{i: i, k: k, q: q})
 	a.penalties[p], a.penalties[q] = atP, atQ
 }
 

@@ -133,7 +133,7 @@ func (s *assignmentSearch) orInBands() *assignmentSearch {
 	b.placeInBands()
 
 	// Services that do not fit into the memory of their band move on from there.
-	b.repair()
+	b.repairLimits()
 	if b.violation() > 0 {
 		return s
 	}
@@ -141,7 +141,7 @@ func (s *assignmentSearch) orInBands() *assignmentSearch {
 	// Kicks come first: they keep more of the bands than random exchanges.
 	effort := b.limit
 	b.limit = effort * 2 / 5
-	b.improve()
+	b.improveByKicks()
 	b.limit = effort * 7 / 8
 	b.improveByAnnealing()
 

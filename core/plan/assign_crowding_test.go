@@ -44,7 +44,7 @@ func (s *assignmentSearch) restoreAnywhere(home []int32) {
 			s.assignService(int32(i), 0)
 		}
 	}
-	s.restore(home)
+	s.restoreHomes(home)
 }
 
 func TestImpatientServicesAreByThemselves(t *testing.T) {
@@ -103,7 +103,7 @@ func TestCrowdingIsKeptUp(t *testing.T) {
 			continue
 		}
 		wantFrom, wantTo := s.loadAfter(from, i, k), s.loadAfter(to, k, i)
-		s.exchange(i, k, to)
+		s.exchangeServices(exchange{i: i, k: k, q: to})
 		for j, want := range map[int]float64{from: wantFrom, to: wantTo} {
 			demand, held, room := 0.0, 0.0, math.Inf(1)
 			for _, m := range s.loads[j].members {

@@ -46,7 +46,7 @@ func FewestSubClusters(services []Service, memory int64, rateMax float64) (int, 
 		// Feasibility is enough here, so nothing is balanced.
 		s := newAssignmentSearch(&p)
 		s.placeHomeless()
-		s.repair()
+		s.repairLimits()
 		if s.violation() == 0 {
 			return n, nil
 		}
@@ -94,7 +94,7 @@ func AssignHierarchy(p AssignmentProblem, scheduler []int, rateMax float64) (Ass
 			all.assignService(int32(i), int(home[i]))
 		}
 	}
-	all.restore(home)
+	all.restoreHomes(home)
 	return all.assignment(), nil
 }
 

@@ -151,15 +151,15 @@ func (s *assignmentSearch) account(i int32, j int, sign float64) {
 	}
 }
 
-// exchange moves i to sub-cluster q, and k, unless Nowhere, to where i was.
-func (s *assignmentSearch) exchange(i, k int32, q int) {
-	p := int(s.home[i])
+// exchangeServices makes an exchange.
+func (s *assignmentSearch) exchangeServices(x exchange) {
+	i, k, p := x.i, x.k, int(s.home[x.i])
 	s.removeService(i)
 	if k != Nowhere {
 		s.removeService(k)
 		s.assignService(k, p)
 	}
-	s.assignService(i, q)
+	s.assignService(i, x.q)
 }
 
 // moveCost is what an exchange adds to spent.
