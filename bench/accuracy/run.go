@@ -77,7 +77,7 @@ func (s *Setting) World() (*sim.World, error) {
 	for place, d := range s.Devices {
 		kind := slices.Index(zoo.Kinds, d.Kind)
 		if kind < 0 {
-			return nil, fmt.Errorf("kind %q of the devices has no profiles: want of %s", d.Kind, strings.Join(zoo.Kinds, ", "))
+			return nil, fmt.Errorf("kind %q of the devices has no profiles: want one of %s", d.Kind, strings.Join(zoo.Kinds, ", "))
 		}
 		kinds = append(kinds, kind)
 		for range d.Count {

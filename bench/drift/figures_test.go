@@ -62,7 +62,7 @@ func TestFiguresSayWhatTheyMiss(t *testing.T) {
 	if err := f.Write(t.Context(), &Inputs{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "downbeat bench drift -o periods") {
 		t.Errorf("f4: %v, want how to make its rows", err)
 	}
-	if _, err := FindFigure("f17"); err == nil || !strings.Contains(err.Error(), "want of f4, f5") {
+	if _, err := FindFigure("f17"); err == nil || !strings.Contains(err.Error(), "want one of f4, f5") {
 		t.Error(err)
 	}
 }

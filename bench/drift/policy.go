@@ -56,7 +56,7 @@ func Select(list string) (chosen []Policy, err error) {
 	for _, name := range strings.Split(list, ",") {
 		i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("policy %q: want all or of %s", name, policyNames(all))
+			return nil, fmt.Errorf("policy %q: want all, or some of %s", name, policyNames(all))
 		}
 		chosen = append(chosen, all[i])
 	}

@@ -40,7 +40,7 @@ func findSchedule(name string) (schedule, error) {
 	if s, ok := schedules[name]; ok {
 		return s, nil
 	}
-	return schedule{}, fmt.Errorf("schedule: %q: want of %v", name, slices.Sorted(maps.Keys(schedules)))
+	return schedule{}, fmt.Errorf("schedule: %q: want one of %v", name, slices.Sorted(maps.Keys(schedules)))
 }
 
 const (

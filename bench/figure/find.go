@@ -14,5 +14,5 @@ func Find[F any](all []F, idOf func(F) string, id string) (found F, err error) {
 		}
 		ids = append(ids, idOf(f))
 	}
-	return found, fmt.Errorf("%q: want of %s", id, strings.Join(ids, ", "))
+	return found, fmt.Errorf("%q: want one of %s", id, strings.Join(ids, ", "))
 }

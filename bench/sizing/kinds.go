@@ -29,7 +29,7 @@ func (s *Source) Load(services []Service) ([]Kind, error) {
 	for _, name := range s.Zoos {
 		zoo, known := zoos[name]
 		if !known {
-			return nil, fmt.Errorf("kind %q: want of %s", name, strings.Join(slices.Sorted(maps.Keys(zoos)), ", "))
+			return nil, fmt.Errorf("kind %q: want some of %s", name, strings.Join(slices.Sorted(maps.Keys(zoos)), ", "))
 		}
 		entries[name] = zoo()
 	}

@@ -17,12 +17,12 @@ import (
 // backendCommand runs a backend alone, connected to a scheduler over TCP.
 func backendCommand() command {
 	var name, subCluster, cores, faults string
-	return runCommand("backend", "a backend alone: executors of this host, for a scheduler", "", downbeat.Backend,
+	return runCommand("backend", "run a backend for a scheduler: the executors of this host", "", downbeat.Backend,
 		func(fs *flag.FlagSet) {
-			fs.StringVar(&name, "name", "", "`name` of this backend (default: the host's name)")
-			fs.StringVar(&subCluster, "sub-cluster", "", "`name` of the sub-cluster that this backend belongs to")
+			fs.StringVar(&name, "name", "", "`name` of this backend (default the host's name)")
+			fs.StringVar(&subCluster, "sub-cluster", "", "`name` of the sub-cluster that this backend belongs to; empty: GPUs of one kind that offer the same models form a sub-cluster")
 			fs.StringVar(&cores, "cores", "", "pin one executor to each core of this `list`, such as 2,3, instead of -executors")
-			fs.StringVar(&faults, "fault", "", "a `list` of faults on emulated GPUs, such as 0:lost@1000 (GPU:FAULT@BATCHES): alloc, fail, hang, lost, slow or sticky, after that many batches")
+			fs.StringVar(&faults, "fault", "", "with -emulate: a `list` of faults to inject, each GPU:FAULT@BATCHES, such as 0:lost@1000: GPU 0 is lost after 1000 batches; FAULT is alloc, fail, hang, lost, slow or sticky")
 		},
 		func(c *downbeat.Config) error {
 			list, err := coreList(cores)

@@ -4,15 +4,26 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 )
 
 func benchCommand() command {
-	return command{name: "bench", summary: "measure: goodput, schedule, plan, accuracy, figure, sessions, spare, drift, joint, figures, scale, reconfigure, prepare, dispatch, overhead, gateway, transfer, failover, gpu",
+	return command{name: "bench", summary: "measure Downbeat and compare it with other systems, in virtual time or on this host",
 		run: func(ctx context.Context, args []string) error {
 			// Each benchmark parses its own flags, so the remaining arguments are passed on.
 			return runNamed(ctx, "downbeat bench", benches(), args, func(w io.Writer) {
-				fmt.Fprintln(w, "Usage: downbeat bench WHAT [flags]")
+				fmt.Fprint(w, usageOf("downbeat bench"))
 				list(w, benches())
 			})
 		}}
+}
+
+// policiesHelp explains the flag -policy of a benchmark. It lists every policy, because a user can only guess a name
+// otherwise.
+func policiesHelp[P any](every []P, nameOf func(P) string) string {
+	var names []string
+	for _, p := range every {
+		names = append(names, nameOf(p))
+	}
+	return "`policies`, separated by commas, or all: " + strings.Join(names, ", ")
 }

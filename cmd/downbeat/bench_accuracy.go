@@ -26,15 +26,15 @@ type accuracyInputs struct {
 
 func (in *accuracyInputs) register(fs *flag.FlagSet) {
 	in.setting = accuracy.DefaultSetting()
-	fs.StringVar(&in.traces, "trace", "diurnal", "traces, comma-separated: directories with a file FAMILY.txt of lines arrival_ms,1,slo_ms, or made ones: diurnal, bursty, figure4")
-	fs.StringVar(&in.profiles, "profiles", "made", "directory with aggregate_profiled.csv and model_variants/FAMILY as Proteus published them, or made")
-	fs.StringVar(&in.devices, "devices", "cpu=20,1080ti=10,v100=10", "devices by kind")
-	fs.StringVar(&in.data, "data", "published", "published, or repaired where the published profiles are wrong (docs/decisions/0090), comma-separated")
-	fs.StringVar(&in.rule, "slo-rule", string(in.setting.Rule), "the SLO at scale 1: artifact (the public simulator's table), cpu (fastest variant on a CPU), trace (half of the trace's SLO)")
-	fs.StringVar(&in.column, "latency", "median", "latency column of the profiles: median or mean")
-	fs.IntVar(&in.setting.SizeMax, "batch-max", in.setting.SizeMax, "largest batch")
-	fs.Float64Var(&in.setting.Gap, "gap", in.setting.Gap, "relative gap to the optimum at which the baselines' programs count as solved")
-	fs.Uint64Var(&in.seed, "seed", 1, "seed of made traces")
+	fs.StringVar(&in.traces, "trace", "diurnal", "`traces`, separated by commas: generated ones (diurnal, bursty, figure4), or directories with a file FAMILY.txt of lines arrival_ms,1,slo_ms")
+	fs.StringVar(&in.profiles, "profiles", "made", "`directory` with aggregate_profiled.csv and model_variants/FAMILY as Proteus published them; made: generated profiles")
+	fs.StringVar(&in.devices, "devices", "cpu=20,1080ti=10,v100=10", "numbers of `devices` by kind")
+	fs.StringVar(&in.data, "data", "published", "`forms` of the profiles, separated by commas: published, or repaired, which corrects errors of the published ones (docs/decisions/0090)")
+	fs.StringVar(&in.rule, "slo-rule", string(in.setting.Rule), "`rule` for each family's SLO, before -slo-scale: artifact (the table of Proteus's simulator), cpu (latency of the fastest variant on a CPU) or trace (half of the trace's SLO)")
+	fs.StringVar(&in.column, "latency", "median", "latency `column` of the profiles: median or mean")
+	fs.IntVar(&in.setting.SizeMax, "batch-max", in.setting.SizeMax, "largest batch `size`")
+	fs.Float64Var(&in.setting.Gap, "gap", in.setting.Gap, "relative `gap` to the optimum at which a baseline's integer program counts as solved")
+	fs.Uint64Var(&in.seed, "seed", 1, "seed of generated traces")
 }
 
 // load checks the flags and reads the inputs. It returns one setting per trace and form of the profiles.
@@ -129,15 +129,15 @@ func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
 
 // benchAccuracy runs accuracy-scaling policies over traces of families.
 func benchAccuracy() command {
-	return command{name: "accuracy", summary: "families of model variants under load, in virtual time: accuracy and violations beside Proteus and others",
+	return command{name: "accuracy", summary: "measure accuracy and SLO violations of families of model variants under load, in virtual time, beside Proteus and others",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench accuracy", flag.ContinueOnError)
 			var in accuracyInputs
 			in.register(fs)
-			fs.Float64Var(&in.setting.Scale, "slo-scale", in.setting.Scale, "multiplies every SLO")
-			load := fs.Duration("load-time", 0, "time that a device takes to load another variant (only for policies that host one variant per device)")
-			policies := fs.String("policy", "downbeat,proteus,sommelier,infaas,clipper-ht,clipper-ha", "policies, comma-separated, or all")
-			format := fs.String("o", "table", "output: table, json, csv or causes (what the ten worst seconds of each run lost past their bound, by cause)")
+			fs.Float64Var(&in.setting.Scale, "slo-scale", in.setting.Scale, "`factor` by which every SLO is multiplied")
+			load := fs.Duration("load-time", 0, "time that a device takes to load another variant, for policies that hold one variant per device")
+			policies := fs.String("policy", "downbeat,proteus,sommelier,infaas,clipper-ht,clipper-ha", policiesHelp(scaling.All(), func(p scaling.Named) string { return p.Name }))
+			format := fs.String("o", "table", "output `format`: table, json, csv, or causes: why the ten worst seconds of each run lost more than their bound")
 
 			if err := parse(fs, args); err != nil {
 				return err

@@ -14,20 +14,20 @@ import (
 
 // benchDispatch measures the scheduler alone, as figure 11 (left) of the Symphony paper does.
 func benchDispatch() command {
-	return command{name: "dispatch", summary: "dispatch throughput of the scheduler alone, and how late it dispatches",
+	return command{name: "dispatch", summary: "measure how many requests per second the scheduler alone dispatches, and how late",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench dispatch", flag.ContinueOnError)
-			models := fs.Int("models", 100, "models")
-			gpus := fs.Int("gpus", 10000, "GPUs")
-			variants := fs.Int("variants", 1, "variants of each model; with several each model is a family")
-			kinds := fs.Int("kinds", 1, "kinds of GPUs")
-			cores := fs.Int("cores", 1, "cores, each with a generator, a loop and a partition")
+			models := fs.Int("models", 100, "`number` of models")
+			gpus := fs.Int("gpus", 10000, "`number` of GPUs")
+			variants := fs.Int("variants", 1, "`number` of variants of each model; with two or more, each model is a family")
+			kinds := fs.Int("kinds", 1, "`number` of kinds of GPUs")
+			cores := fs.Int("cores", 1, "`number` of cores, each with a load generator, a timer loop and a partition")
 			each := fs.Duration("each", 300*time.Millisecond, "length of one run; above 400ms, other processes' time slices disturb it")
-			tries := fs.Int("tries", 20, "maximum number of rates to try")
-			compare := fs.Bool("compare", true, "also measure a single-mutex and a channel-per-model dispatcher")
-			shared := fs.Bool("shared", false, "run without real-time priority: other processes' time slices disturb the result")
-			growth := fs.String("growth", "", "measure only how throughput changes with models and GPUs; write growth.csv and growth.svg to this directory")
-			format := fs.String("o", "table", "output: table or json")
+			tries := fs.Int("tries", 20, "largest `number` of rates to try")
+			compare := fs.Bool("compare", true, "also measure a dispatcher with a single mutex and one with a channel per model")
+			shared := fs.Bool("shared", false, "run without real-time priority, which needs no right, but other processes disturb the result")
+			growth := fs.String("growth", "", "`directory` for growth.csv and growth.svg: measure only how throughput changes with the numbers of models and GPUs")
+			format := fs.String("o", "table", "output `format`: table or json")
 
 			if err := parse(fs, args); err != nil {
 				return err

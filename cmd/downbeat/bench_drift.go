@@ -16,21 +16,21 @@ import (
 
 // benchDrift compares policies that retrain models beside serving: real training in virtual time.
 func benchDrift() command {
-	return command{name: "drift", summary: "accuracy with and without learning through changes of day and night: real training in virtual time",
+	return command{name: "drift", summary: "measure the accuracy of models that retrain while inputs drift, in virtual time with real training",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()
-			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, ekya-live, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; on the ground of AdaInf's variants adainf-apart, adainf-s, adainf-exits, adainf-memory, adainf-m1, adainf-m2; for comparison clairvoyant (starts each period with its best weights), instant (trains in no time) and watch (detects drift, never trains)")
-			gpus := fs.String("gpus", "1,4", "numbers of emulated GPUs, comma-separated")
-			fs.IntVar(&s.Periods, "periods", s.Periods, "periods of 50 s")
-			fs.IntVar(&s.Tests, "tests", s.Tests, "tests of each model and period; 384 tell accuracies apart to about 1.5 points")
-			fs.Float64Var(&s.Load, "load", s.Load, "request rate, as a share of the GPUs' capacity")
-			fs.Float64Var(&s.Spare, "spare", s.Spare, "share of the idle GPU time that learning may use")
+			policies := fs.String("policy", "all", "`policies`, separated by commas; all: none, ours, ekya, ekya-live, adainf, adainf-i, adainf-u, adainf-ahead and scrooge; further ones: adainf-apart, adainf-s, adainf-exits, adainf-memory, adainf-m1, adainf-m2 (parts of AdaInf: docs/decisions/0181), clairvoyant (starts each period with its best weights), instant (training takes no time), watch (detects drift and never trains)")
+			gpus := fs.String("gpus", "1,4", "`numbers` of emulated GPUs, separated by commas; each is a cluster of its own")
+			fs.IntVar(&s.Periods, "periods", s.Periods, "`number` of periods of 50 s of virtual time")
+			fs.IntVar(&s.Tests, "tests", s.Tests, "`number` of test inputs per model and period; with 384, accuracies are known to about 1.5 percentage points")
+			fs.Float64Var(&s.Load, "load", s.Load, "request rate, as a `share` of the GPUs' capacity")
+			fs.Float64Var(&s.Spare, "spare", s.Spare, "`share` of the idle GPU time that training may use")
 			fs.Uint64Var(&s.Seed, "seed", s.Seed, "seed of schedules, scenes and requests")
-			fs.StringVar(&s.Schedule, "schedule", s.Schedule, "what a drift changes: night (light and weather, mildly) or paper (these and the classes' frequencies, as much as in AdaInf's figures 5 and 6)")
-			fs.BoolVar(&s.Phases, "phases", s.Phases, "drifts come at a random moment of the periods of ours and watch, not when they begin")
-			fs.StringVar(&s.Models, "models", s.Models, "model repository with vehicle-s and activity-s")
-			format := fs.String("o", "table", "output: table, json, or periods: one JSON line per policy, period and model, the input of AdaInf's figures")
+			fs.StringVar(&s.Schedule, "schedule", s.Schedule, "what `drifts`: night (light and weather, mildly) or paper (also how frequent each class is, as much as in AdaInf's figures 5 and 6)")
+			fs.BoolVar(&s.Phases, "phases", s.Phases, "let drifts begin at random moments within periods, for the policies ours and watch; without it they begin when a period does")
+			fs.StringVar(&s.Models, "models", s.Models, "model repository `directory` with vehicle-s and activity-s")
+			format := fs.String("o", "table", "output `format`: table, json, or periods: a line of JSON per policy, period and model, from which bench figure adainf draws")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -82,11 +82,15 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 
 // figureOfAdaInf makes one figure of the AdaInf paper.
 func figureOfAdaInf(ctx context.Context, id string, args []string) error {
-	fs := flag.NewFlagSet("downbeat bench figure adainf", flag.ContinueOnError)
+	var ids []string
+	for _, f := range drift.Figures {
+		ids = append(ids, f.ID)
+	}
+	fs := figureFlags("adainf", ids)
 	in := &drift.Inputs{Setting: drift.DefaultSetting()}
 	periods := fs.String("periods", filepath.Join(driftResults, "periods.jsonl"), "`file` written by downbeat bench drift -o periods, for the figures about learning")
-	fs.StringVar(&in.Setting.Models, "models", in.Setting.Models, "model repository")
-	out := fs.String("out", "out/adainf", "directory for ID.csv, ID.svg and claims.csv")
+	fs.StringVar(&in.Setting.Models, "models", in.Setting.Models, "model repository `directory`")
+	out := fs.String("out", "out/adainf", "`directory` for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

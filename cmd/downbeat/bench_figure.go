@@ -16,7 +16,7 @@ import (
 
 // benchFigure makes one figure of a paper: a CSV and an SVG, with the published numbers beside ours.
 func benchFigure() command {
-	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, with the published numbers: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …, adainf f4 …",
+	return command{name: "figure", summary: "make one figure of a paper as CSV and SVG, with the published numbers beside ours",
 		run: func(ctx context.Context, args []string) error {
 			var names [2]string // paper and figure; they come before the flags
 
@@ -34,17 +34,42 @@ func benchFigure() command {
 				return figureOfRim(ctx, names[1], args)
 			case "adainf":
 				return figureOfAdaInf(ctx, names[1], args)
-			case "proteus", "":
-				// Without a name, print the help of Proteus's figures.
-				return figureOfProteus(ctx, names, args)
+			case "proteus":
+				return figureOfProteus(ctx, names[1], args)
+			case "":
+				// Only help can be asked for without a paper.
+				if err := parse(figureFlags("PAPER", nil), args); err != nil {
+					return err
+				}
 			}
-			return deploy.UsageError(fmt.Sprintf("paper %q: want bench figure symphony ID, bench figure proteus ID, bench figure rim ID or bench figure adainf ID", names[0]))
+			return deploy.UsageError(fmt.Sprintf("paper %q: want downbeat bench figure PAPER ID, with PAPER one of symphony, proteus, rim and adainf", names[0]))
 		}}
 }
 
+// figureFlags returns the flag set of a paper's figures. Its help names the paper and the figures, because both come
+// before the flags. Without ids it explains how to name a paper.
+func figureFlags(paper string, ids []string) *flag.FlagSet {
+	name := "downbeat bench figure " + paper
+	text := "IDs: " + strings.Join(ids, ", ")
+	if ids == nil {
+		name, text = "downbeat bench figure", "PAPER is symphony, proteus, rim or adainf; downbeat bench figure PAPER -h lists its IDs and flags."
+	}
+
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.Usage = func() {
+		fmt.Fprintf(fs.Output(), "Usage: downbeat bench figure %s ID [flags]\n\n%s\n\n", paper, text)
+		fs.PrintDefaults()
+	}
+	return fs
+}
+
 // figureOfProteus makes one figure of the Proteus paper, with the flags of its traces and profiles.
-func figureOfProteus(ctx context.Context, names [2]string, args []string) error {
-	fs := flag.NewFlagSet("downbeat bench figure", flag.ContinueOnError)
+func figureOfProteus(ctx context.Context, id string, args []string) error {
+	var ids []string
+	for _, f := range accuracy.Figures {
+		ids = append(ids, f.ID)
+	}
+	fs := figureFlags("proteus", ids)
 	var in accuracyInputs
 	in.register(fs)
 
@@ -52,15 +77,12 @@ func figureOfProteus(ctx context.Context, names [2]string, args []string) error 
 	if err := errors.Join(fs.Set("trace", "figure4,bursty"), fs.Set("data", "published,repaired")); err != nil {
 		return err
 	}
-	out := fs.String("out", "out/proteus", "directory for ID.csv and ID.svg")
+	out := fs.String("out", "out/proteus", "`directory` for ID.csv and ID.svg")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 
-	if names[0] == "" {
-		return deploy.UsageError(`paper "": want bench figure symphony ID or bench figure proteus ID`)
-	}
-	figure, err := accuracy.FindFigure(names[1])
+	figure, err := accuracy.FindFigure(id)
 	if err != nil {
 		return deploy.UsageError("figure " + err.Error())
 	}
@@ -88,19 +110,23 @@ func symphonyInputs(fs *flag.FlagSet) *symphony.Inputs {
 	in.Progress = func(text string) { fmt.Fprintln(os.Stderr, "  "+text) }
 
 	// The defaults finish in minutes; the results in the repository took longer.
-	fs.IntVar(&in.Goodput.Seeds, "seeds", in.Goodput.Seeds, "seeds per goodput search, pooled; bench/results/goodput used 5")
+	fs.IntVar(&in.Goodput.Seeds, "seeds", in.Goodput.Seeds, "`number` of seeds per goodput search, counted together; bench/results/goodput used 5")
 	fs.DurationVar(&in.Goodput.Span, "span", in.Goodput.Span, "simulated time per seed; bench/results/goodput used 30s")
-	fs.IntVar(&in.Cells, "cells", in.Cells, "how many of figure 4's 7560 cells to run")
-	fs.IntVar(&in.GPUs, "gpus", in.GPUs, "GPUs of figure 14's cluster")
+	fs.IntVar(&in.Cells, "cells", in.Cells, "`number` of figure 4's 7560 cells to run")
+	fs.IntVar(&in.GPUs, "gpus", in.GPUs, "`number` of GPUs of figure 14's cluster")
 	fs.DurationVar(&in.Span, "workload", in.Span, "simulated time of figure 14")
-	fs.DurationVar(&in.Limit, "limit", in.Limit, "time limit of figure 15's random solver and of its MILP")
+	fs.DurationVar(&in.Limit, "limit", in.Limit, "time limit of figure 15's random solver and of its integer program")
 	return &in
 }
 
 func figureOfSymphony(ctx context.Context, id string, args []string) error {
-	fs := flag.NewFlagSet("downbeat bench figure symphony", flag.ContinueOnError)
+	var ids []string
+	for _, f := range symphony.Figures {
+		ids = append(ids, f.ID)
+	}
+	fs := figureFlags("symphony", ids)
 	in := symphonyInputs(fs)
-	out := fs.String("out", "out/symphony", "directory for ID.csv, ID.svg and claims.csv")
+	out := fs.String("out", "out/symphony", "`directory` for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

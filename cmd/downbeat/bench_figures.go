@@ -28,12 +28,12 @@ const (
 
 // benchFigures makes every figure that runs in virtual time, and the page that lists all figures.
 func benchFigures() command {
-	return command{name: "figures", summary: "every figure that runs in virtual time, and docs/figures.md, which lists them beside the papers' numbers",
+	return command{name: "figures", summary: "make Symphony's figures in virtual time, and write docs/figures.md, which lists the figures of all four papers",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench figures", flag.ContinueOnError)
 			in := symphonyInputs(fs)
 			root := fs.String("root", ".", "`directory` of the repository, for "+symphonyResults+" and docs/figures.md")
-			only := fs.String("only", "", "IDs of Symphony's figures to make, comma-separated; empty: all; none: write only the page")
+			only := fs.String("only", "", "`IDs` of Symphony's figures to make, separated by commas; empty: all; none: write only the page")
 			if err := parse(fs, args); err != nil {
 				return err
 			}

@@ -14,26 +14,26 @@ import (
 
 // benchGateway measures the gateway beside bare net/http and grpc-go servers.
 func benchGateway() command {
-	return command{name: "gateway", summary: "REST and gRPC inference on a no-op model, beside bare net/http and grpc-go",
+	return command{name: "gateway", summary: "measure REST and gRPC calls per second of the gateway with a model that computes nothing, beside bare net/http and grpc-go",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench gateway", flag.ContinueOnError)
 			c := gateway.Config{}
-			fs.IntVar(&c.Callers, "callers", 64, "concurrent callers, each a closed loop")
-			fs.IntVar(&c.Conns, "conns", 4, "gRPC connections that the callers share")
-			fs.IntVar(&c.Rounds, "rounds", 10, "rounds, alternating with the bare servers")
+			fs.IntVar(&c.Callers, "callers", 64, "`number` of concurrent callers; each waits for an answer before the next call")
+			fs.IntVar(&c.Conns, "conns", 4, "`number` of gRPC connections that the callers share")
+			fs.IntVar(&c.Rounds, "rounds", 10, "`number` of rounds; they alternate with the bare servers'")
 			fs.DurationVar(&c.Each, "each", time.Second, "length of a round")
-			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
-			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")
-			fs.BoolVar(&c.Shared, "shared", false, "compare tensors in shared memory with tensors in messages and with bare servers of the same requests")
-			fs.BoolVar(&c.Traced, "traced", false, "compare a gateway that traces 1 % of its calls with one that traces none, instead of with bare servers")
+			fs.IntVar(&c.Input, "input", 4096, "size of a request's tensor, in `bytes`")
+			fs.IntVar(&c.Output, "output", 64, "size of a response's tensor, in `bytes`")
+			fs.BoolVar(&c.Shared, "shared", false, "compare tensors in shared memory with tensors in messages")
+			fs.BoolVar(&c.Traced, "traced", false, "compare a gateway that traces 1 % of its calls with one that traces none")
 
-			pictures := fs.Int("pictures", 0, "send that many pictures, as files and as tensors, instead of comparing with bare servers")
+			pictures := fs.Int("pictures", 0, "`number` of pictures to send, as files and as tensors; 0: compare with bare servers")
 
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 			if *pictures < 0 || *pictures > 100_000 {
-				return fmt.Errorf("bench gateway: pictures: %d: want 0 to 100000", *pictures)
+				return fmt.Errorf("bench gateway: -pictures %d: want 0 to 100000", *pictures)
 			}
 			if *pictures > 0 {
 				rows, err := gateway.RunPictures(ctx, *pictures)

@@ -10,27 +10,28 @@ import (
 
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/policy"
 	"downbeat.dev/core/sim"
 )
 
 // benchGoodput finds the highest load at which every model answers 99 % of its requests within its SLO.
 func benchGoodput() command {
-	return command{name: "goodput", summary: "highest load that keeps every model's SLO, in virtual time, beside other policies",
+	return command{name: "goodput", summary: "find the highest load at which each policy keeps every model's SLO, in virtual time",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench goodput", flag.ContinueOnError)
 			o := goodput.DefaultOptions()
-			setting := fs.String("setting", "table4", "settings, comma-separated: all, a name, or its first part (table4, fig7-gamma, …)")
-			policies := fs.String("policy", "downbeat,symphony-printed,symphony-windowed", "policies, comma-separated, or all")
-			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
-			fs.Uint64Var(&o.SeedBase, "seed-base", 0, "the first seed is this + 1; results elsewhere use 0")
+			setting := fs.String("setting", "table4", "`settings`, separated by commas: a name, the beginning of names (table4, fig7-gamma), or all")
+			policies := fs.String("policy", "downbeat,symphony-printed,symphony-windowed", policiesHelp(policy.All(), func(p policy.Named) string { return p.Name }))
+			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "`number` of seeds; their requests are counted together")
+			fs.Uint64Var(&o.SeedBase, "seed-base", 0, "`number` below the first seed; all published results use 0")
 			fs.BoolVar(&o.Known, "known-rates", false, "tell policies the true arrival rates instead of letting them estimate")
 			span := fs.Duration("span", o.Span, "simulated time per seed")
-			ctrl := fs.Duration("ctrl", 0, "delay of a control message (the paper's d_ctrl), reported with 100µs")
-			data := fs.Duration("data", 0, "delay per input of a batch (d_data), reported with 50µs")
-			out := fs.String("out", "", "write goodput.csv, goodput.svg and the figures to this directory")
-			file := fs.String("rows", "", "append each row to this file as a line of JSON, and skip rows that the file already holds, to resume an interrupted run")
-			repository := fs.String("repository", "", "write the setting's models to this directory, for processes with emulated GPUs, and run nothing")
-			format := fs.String("o", "table", "output: table, json or csv")
+			ctrl := fs.Duration("ctrl", 0, "delay of a control message (d_ctrl in the Symphony paper, which reports 100µs)")
+			data := fs.Duration("data", 0, "delay per input of a batch (d_data in the Symphony paper, which reports 50µs)")
+			out := fs.String("out", "", "`directory` for goodput.csv, goodput.svg and the figures; empty: write no files")
+			file := fs.String("rows", "", "`file` to which each row is appended as a line of JSON; rows that it already holds are not measured again, so an interrupted run resumes")
+			repository := fs.String("repository", "", "`directory` to which the setting's models are written, to serve them on emulated GPUs; nothing is measured")
+			format := fs.String("o", "table", "output `format`: table, json or csv")
 
 			if err := parse(fs, args); err != nil {
 				return err
@@ -150,18 +151,18 @@ func openRows(name string) (*os.File, []goodput.Row, error) {
 
 // benchSchedule runs a workload from files once, so that outsiders can check the schedule.
 func benchSchedule() command {
-	return command{name: "schedule", summary: "run arrivals from a file in virtual time and write every batch and outcome",
+	return command{name: "schedule", summary: "schedule the arrivals of a file in virtual time and write every batch and outcome",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench schedule", flag.ContinueOnError)
 			r := goodput.Replay{}
-			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time, with or without that header; -: standard input (required)")
-			fs.StringVar(&r.Profiles, "profiles", "", "CSV model,alpha_ms,beta_ms,slo_ms with a header; -: standard input (required)")
-			fs.StringVar(&r.Batches, "batches", "", "write batch,gpu,model,size,start_ns,end_ns,requests here; requests are lines of -arrivals, from 0 (required)")
-			fs.StringVar(&r.Outcomes, "outcomes", "", "write request,outcome,time_ns here: served, late or dropped (required)")
-			fs.IntVar(&r.GPUs, "gpus", 0, "GPUs (required)")
-			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message in microseconds")
-			data := fs.Float64("data-us", 0, "delay per input in microseconds")
-			name := fs.String("policy", "downbeat", "scheduling policy")
+			fs.StringVar(&r.Arrivals, "arrivals", "", "`file` of lines arrival_us,model in order of time, with or without that header; -: standard input (required)")
+			fs.StringVar(&r.Profiles, "profiles", "", "CSV `file` with the header model,alpha_ms,beta_ms,slo_ms; -: standard input (required)")
+			fs.StringVar(&r.Batches, "batches", "", "`file` to write: batch,gpu,model,size,start_ns,end_ns,requests; requests are lines of -arrivals, counted from 0 (required)")
+			fs.StringVar(&r.Outcomes, "outcomes", "", "`file` to write: request,outcome,time_ns; an outcome is served, late or dropped (required)")
+			fs.IntVar(&r.GPUs, "gpus", 0, "`number` of GPUs (required)")
+			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message, in `microseconds`")
+			data := fs.Float64("data-us", 0, "delay per input of a batch, in `microseconds`")
+			name := fs.String("policy", "downbeat", "scheduling `policy`, one of those of bench goodput")
 
 			if err := parse(fs, args); err != nil {
 				return err

@@ -14,14 +14,14 @@ import (
 
 // benchOverhead measures the latency that the system adds to one request, beside a ping-pong over the same hops.
 func benchOverhead() command {
-	return command{name: "overhead", summary: "latency that the system adds to one request, beside a ping-pong over the same hops",
+	return command{name: "overhead", summary: "measure the latency that Downbeat adds to one request, beside a ping-pong over the same hops",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench overhead", flag.ContinueOnError)
-			rounds := fs.Int("rounds", 60, "rounds, alternating with the ping-pong")
-			each := fs.Int("each", 200, "requests per round")
-			requests := fs.Int("requests", 320, "requests of each run against a whole serve: by REST, gRPC and library, with GOMAXPROCS 1, 2 and 4")
-			bytes := fs.Int("bytes", 4096, "input bytes of a request")
-			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best available")
+			rounds := fs.Int("rounds", 60, "`number` of rounds; they alternate with the ping-pong's")
+			each := fs.Int("each", 200, "`number` of requests per round")
+			requests := fs.Int("requests", 320, "`number` of requests of each run against a whole serve process: by REST, gRPC and library, with GOMAXPROCS 1, 2 and 4")
+			bytes := fs.Int("bytes", 4096, "size of a request's input, in `bytes`")
+			provider := fs.String("provider", "", "data plane `provider` between the processes: shm, tcp or verbs; empty: the best that the host has")
 			serve := fs.String("serve", "", "internal: be the scheduler, the backend or a hop, until stdin ends")
 			next := fs.String("scheduler", "", "internal: address of the scheduler or the next hop")
 

@@ -13,16 +13,16 @@ import (
 // benchPlan assigns models to sub-clusters, beside the paper's integer program solved by HiGHS and its random
 // baseline.
 func benchPlan() command {
-	return command{name: "plan", summary: "assign models to sub-clusters: balance, time and moves, beside HiGHS and random partitions",
+	return command{name: "plan", summary: "assign models to sub-clusters and report balance, time and moves, beside HiGHS and random assignments",
 		run: func(ctx context.Context, args []string) error {
 			o := plans.DefaultAssignOptions()
 			fs := flag.NewFlagSet("downbeat bench plan", flag.ContinueOnError)
-			sizes := fs.String("sizes", "12x3,20x3,60x3,400x4,800x20,10000x100", "MODELSxPARTS, comma-separated")
-			solvers := fs.String("solver", strings.Join(o.Solvers, ","), "solvers, comma-separated: local, random, highs (up to 2,000 binaries)")
-			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "instances of each size")
+			sizes := fs.String("sizes", "12x3,20x3,60x3,400x4,800x20,10000x100", "`sizes`, each MODELSxPARTS, separated by commas; PARTS is the number of sub-clusters")
+			solvers := fs.String("solver", strings.Join(o.Solvers, ","), "`solvers`, separated by commas: local (ours), random, and highs, which needs deploy/highs and takes at most 2,000 binary variables")
+			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "`number` of instances of each size")
 			fs.DurationVar(&o.Limit, "limit", o.Limit, "time limit of random and highs")
-			fs.BoolVar(&o.Drift, "drift", o.Drift, "also plan the following epoch: rates drift, and 5 % of the models may move")
-			format := fs.String("o", "table", "output: table or json")
+			fs.BoolVar(&o.Drift, "drift", o.Drift, "also plan the next epoch, in which the rates have changed and at most 5 % of the models may move")
+			format := fs.String("o", "table", "output `format`: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
 			}

@@ -16,20 +16,20 @@ import (
 
 // benchPrepare submits requests before and after their inputs are prepared.
 func benchPrepare() command {
-	return command{name: "prepare", summary: "submit requests before their inputs are prepared, in virtual time: bad requests and refused reads of each way to submit",
+	return command{name: "prepare", summary: "submit requests before, while or after their inputs are prepared, in virtual time, and count bad requests and refused reads",
 		run: func(ctx context.Context, args []string) error {
 			o := prepare.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench prepare", flag.ContinueOnError)
-			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "GPUs")
-			fs.IntVar(&o.Models, "models", o.Models, "models, the first of the 1080 Ti zoo")
-			fs.Float64Var(&o.Spread, "spread", o.Spread, "standard deviation of the logarithm of a hook's time; 0: constant and known, otherwise learnt")
+			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "`number` of GPUs")
+			fs.IntVar(&o.Models, "models", o.Models, "`number` of models, the first of the 1080 Ti zoo")
+			fs.Float64Var(&o.Spread, "spread", o.Spread, "standard `deviation` of the logarithm of a hook's time; 0: the time is constant and known, else it is learnt")
 			fs.DurationVar(&o.Trip, "trip", o.Trip, "time of a message between two hosts")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each run")
 			fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of arrivals and hooks")
-			hooks := fs.String("hooks", "2ms,5ms,10ms", "median times of a hook, comma-separated")
-			loads := fs.String("loads", "0.2,0.4,0.6,0.75,0.85,0.95", "offered loads as shares of what full batches can carry, comma-separated")
-			forms := fs.String("forms", strings.Join(prepare.Forms, ","), "ways to submit, comma-separated")
-			format := fs.String("o", "table", "output: table, json or csv")
+			hooks := fs.String("hooks", "2ms,5ms,10ms", "median `durations` of the hook that prepares an input, separated by commas")
+			loads := fs.String("loads", "0.2,0.4,0.6,0.75,0.85,0.95", "offered `loads`, separated by commas, as shares of what full batches can carry")
+			forms := fs.String("forms", strings.Join(prepare.Forms, ","), "ways to submit, separated by commas, of these `forms`")
+			format := fs.String("o", "table", "output `format`: table, json or csv")
 			if err := parse(fs, args); err != nil {
 				return err
 			}

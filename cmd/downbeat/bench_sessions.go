@@ -15,16 +15,16 @@ import (
 
 // benchSessions serves sessions of Rim's applications in virtual time.
 func benchSessions() command {
-	return command{name: "sessions", summary: "streams of frames through DAGs, in virtual time: finish rate and number of sessions, beside Rim and its baselines",
+	return command{name: "sessions", summary: "send streams of frames through DAGs of models, in virtual time: finish rate and number of sessions, beside Rim and its baselines",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench sessions", flag.ContinueOnError)
-			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "workloads, comma-separated: W-1, W-2, W-3, f9, t8, or a JSON `FILE`")
-			policies := fs.String("policy", "downbeat,rim,nexus,clipper", "policies, comma-separated, or all")
-			count := fs.Int("workers", 0, "workers with one GPU each; 0: as the workload says")
+			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "`workloads`, separated by commas: W-1, W-2, W-3, f9, t8, or the name of a JSON file")
+			policies := fs.String("policy", "downbeat,rim,nexus,clipper", policiesHelp(sessions.Policies(), func(p sessions.Policy) string { return p.Name }))
+			count := fs.Int("workers", 0, "`number` of workers with one GPU each; 0: as the workload says")
 			seed := fs.Uint64("seed", 1, "seed of phases, of f9's sessions and of mixes")
-			mixes := fs.Int("mixes", 0, "instead of workloads: compare admission with full simulations over this many random mixes")
-			kills := fs.Int("kills", 0, "instead of workloads: kill a backend in this many random clusters that are full of sessions")
-			format := fs.String("o", "table", "output: table or json")
+			mixes := fs.Int("mixes", 0, "run no workload: compare admission with full simulations over this `number` of random mixes")
+			kills := fs.Int("kills", 0, "run no workload: kill a backend in this `number` of random clusters that are full of sessions")
+			format := fs.String("o", "table", "output `format`: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -103,9 +103,13 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 
 // figureOfRim makes one figure of the Rim paper.
 func figureOfRim(ctx context.Context, id string, args []string) error {
-	fs := flag.NewFlagSet("downbeat bench figure rim", flag.ContinueOnError)
+	var ids []string
+	for _, f := range sessions.Figures {
+		ids = append(ids, f.ID)
+	}
+	fs := figureFlags("rim", ids)
 	seed := fs.Uint64("seed", 1, "seed of phases and of f9's sessions")
-	out := fs.String("out", "out/rim", "directory for ID.csv, ID.svg and claims.csv")
+	out := fs.String("out", "out/rim", "`directory` for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

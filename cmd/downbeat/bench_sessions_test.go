@@ -23,8 +23,8 @@ func TestFigureOfRim(t *testing.T) {
 	}
 
 	for want, args := range map[string][]string{
-		`figure "f99": want of f4, f4host`: {"rim", "f99", "-out", dir},
-		`want bench figure symphony`:       {"rom", "f8"},
+		`figure "f99": want one of f4, f4host`: {"rim", "f99", "-out", dir},
+		`want downbeat bench figure PAPER ID`:  {"rom", "f8"},
 	} {
 		if err := benchFigure().run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one that says %q", args, err, want)

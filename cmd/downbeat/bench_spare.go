@@ -18,17 +18,17 @@ import (
 
 // benchSpare measures how much idle GPU time learners use, and what they cost the requests.
 func benchSpare() command {
-	return command{name: "spare", summary: "spare work, in virtual time: idle GPU time that learners use, and its cost to requests",
+	return command{name: "spare", summary: "measure how much idle GPU time learners use, and what that costs requests, in virtual time",
 		run: func(ctx context.Context, args []string) error {
 			o := spare.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench spare", flag.ContinueOnError)
-			settings := fs.String("setting", strings.Join(o.Settings, ","), "settings of bench goodput, comma-separated")
-			loads := fs.String("load", "0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95,1", "loads, as shares of the peak without learners")
-			steps := fs.String("step", "2ms,5ms,10ms", "lengths of a step, at most 10ms")
-			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
+			settings := fs.String("setting", strings.Join(o.Settings, ","), "`settings` of bench goodput, separated by commas")
+			loads := fs.String("load", "0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95,1", "`loads`, separated by commas, as shares of the peak without learners")
+			steps := fs.String("step", "2ms,5ms,10ms", "`durations` of a training step, separated by commas, at most 10ms")
+			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "`number` of seeds; their requests are counted together")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each seed at each load")
-			out := fs.String("out", "", "`DIR` for spare.jsonl and spare.svg; empty: write no files")
-			format := fs.String("o", "table", "output: table or json")
+			out := fs.String("out", "", "`directory` for spare.jsonl and spare.svg; empty: write no files")
+			format := fs.String("o", "table", "output `format`: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -38,10 +38,10 @@ func benchSpare() command {
 
 			o.Settings = strings.Split(*settings, ",")
 			var err error
-			if o.Loads, err = listOf("load", *loads, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }); err != nil {
+			if o.Loads, err = listOf("load", *loads, "numbers such as 0.9", func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }); err != nil {
 				return err
 			}
-			if o.Steps, err = listOf("step", *steps, time.ParseDuration); err != nil {
+			if o.Steps, err = listOf("step", *steps, "durations such as 5ms", time.ParseDuration); err != nil {
 				return err
 			}
 			if err := o.Check(); err != nil {
@@ -51,12 +51,12 @@ func benchSpare() command {
 		}}
 }
 
-// listOf parses a comma-separated list.
-func listOf[T any](flag, text string, parse func(string) (T, error)) (all []T, err error) {
+// listOf parses a flag's comma-separated list. An error says what is wanted.
+func listOf[T any](flag, text, want string, parse func(string) (T, error)) (all []T, err error) {
 	for _, part := range strings.Split(text, ",") {
 		v, err := parse(strings.TrimSpace(part))
 		if err != nil {
-			return nil, deploy.UsageError(fmt.Sprintf("-%s %s: %v", flag, part, err))
+			return nil, deploy.UsageError(fmt.Sprintf("-%s %q: want %s, separated by commas", flag, part, want))
 		}
 		all = append(all, v)
 	}

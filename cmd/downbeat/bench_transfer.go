@@ -17,20 +17,20 @@ import (
 
 // benchTransfer measures the data plane beside plain C.
 func benchTransfer() command {
-	return command{name: "transfer", summary: "round trips and fetches of the data plane, beside plain C",
+	return command{name: "transfer", summary: "measure round trips and fetches of the data plane, beside plain C",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench transfer", flag.ContinueOnError)
-			provider := fs.String("provider", "tcp,shm,local", "comma-separated: tcp, shm, local, verbs")
-			op := fs.String("op", "echo,read,incast", "comma-separated: echo, read, incast; or only stages: a result that one backend holds and another reads")
-			peers := fs.Int("peers", 8, "peers of the incast")
-			size := fs.Int("bytes", 150<<10, "bytes per fetch")
-			rounds := fs.Int("rounds", 10, "rounds, alternating with the reference")
-			each := fs.Int("each", 300, "measurements per round")
-			listen := fs.String("listen", "127.0.0.1", "address that the peers listen on")
-			netns := fs.String("netns", "", "network namespace to run the peers in (needs root)")
-			format := fs.String("o", "table", "output: table, json or csv")
-			figure := fs.String("figure", "", "draw the incast by percentile (Symphony, figure 12) into this SVG file")
-			spin := fs.Duration("spin", 0, "verbs: longest busy-poll for a completion; perftest polls without limit")
+			provider := fs.String("provider", "tcp,shm,local", "data plane `providers`, separated by commas: tcp, shm, local (within the process), verbs")
+			op := fs.String("op", "echo,read,incast", "`operations`, separated by commas: echo (a round trip), read (one fetch), incast (fetches from all peers); or stages alone (one backend reads the result that another holds)")
+			peers := fs.Int("peers", 8, "`number` of peers of the incast")
+			size := fs.Int("bytes", 150<<10, "size of a fetch, in `bytes`")
+			rounds := fs.Int("rounds", 10, "`number` of rounds; they alternate with the plain C reference's")
+			each := fs.Int("each", 300, "`number` of measurements per round")
+			listen := fs.String("listen", "127.0.0.1", "`address` that the peers listen on")
+			netns := fs.String("netns", "", "network `namespace` to run the peers in; needs root")
+			format := fs.String("o", "table", "output `format`: table, json or csv")
+			figure := fs.String("figure", "", "SVG `file` for the latencies of the incast by percentile, as Symphony's figure 12; empty: none")
+			spin := fs.Duration("spin", 0, "verbs: longest polling for a completion before waiting for its event; 0: 200µs; the reference, perftest, polls without limit")
 			serve := fs.Int("serve", 0, "internal: be the peers, until stdin ends")
 
 			if err := parse(fs, args); err != nil {
@@ -116,7 +116,7 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 	}
 
 	if !slices.Contains(c.Ops, "incast") {
-		return fmt.Errorf("-figure %s: it draws the incast, want incast among -op", figure)
+		return fmt.Errorf("-figure %s: the figure shows the incast: want incast among -op", figure)
 	}
 
 	// Fail before minutes of work, not after.

@@ -22,10 +22,10 @@ import (
 
 // canaryCommand returns the commands that try a version on a share of its model's requests.
 func canaryCommand() command {
-	return command{name: "canary", summary: "try a version on a share of a model's requests: show, start, promote, rollback, end",
+	return command{name: "canary", summary: "try a new version of a model on a share of its requests: show, start, promote, rollback, end",
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat canary", canaryWords(), args, func(w io.Writer) {
-				fmt.Fprintln(w, "Usage: downbeat canary WHAT [flags]")
+				fmt.Fprint(w, usageOf("downbeat canary"))
 				list(w, canaryWords())
 			})
 		}}
@@ -33,11 +33,11 @@ func canaryCommand() command {
 
 func canaryWords() []command {
 	return []command{
-		{"show", "which versions are on trial, and how their answers compare", runCanaryShow},
-		{"start", "try a version, or change the shares of one on trial", runCanaryStart},
-		{"promote", "let the version on trial answer all requests that name none", canaryEnd("promote")},
-		{"rollback", "let the version from before answer them all again", canaryEnd("rollback")},
-		{"end", "end the trial: the newest version answers requests that name none", canaryEnd("end")},
+		{"show", "list the versions on trial and how their answers compare with the base version's", runCanaryShow},
+		{"start", "put a version on trial, or change the shares of a trial", runCanaryStart},
+		{"promote", "end the trial: the tried version answers all requests that name no version", canaryEnd("promote")},
+		{"rollback", "end the trial: the base version answers all requests that name no version", canaryEnd("rollback")},
+		{"end", "end the trial: the newest version answers all requests that name no version", canaryEnd("end")},
 	}
 }
 
@@ -49,7 +49,7 @@ type canaryFlags struct {
 
 func newCanaryFlags(word string) *canaryFlags {
 	fs := flag.NewFlagSet("downbeat canary "+word, flag.ContinueOnError)
-	return &canaryFlags{addStatusFlags(fs, "a gateway; several with commas between them: each has canaries of its own"), fs}
+	return &canaryFlags{addStatusFlags(fs, "a gateway, or of several, separated by commas; each gateway has trials of its own"), fs}
 }
 
 // call sends the request to every gateway and prints each gateway's canaries afterwards.
@@ -97,12 +97,12 @@ func runCanaryStart(ctx context.Context, args []string) error {
 	f := newCanaryFlags("start")
 
 	var c gateway.Canary
-	f.fs.StringVar(&c.Model, "model", "", "`model` on trial")
-	f.fs.StringVar(&c.Version, "version", "", "`version` to try; it may be loaded later")
-	f.fs.StringVar(&c.Base, "base", "", "`version` that answers the rest; empty: the newest that is served now")
-	f.fs.Float64Var(&c.Share, "share", 0, "share of the requests without a version that the tried version answers, 0 to 1")
-	f.fs.Float64Var(&c.Shadow, "shadow", 0, "share of the other requests that are copied to the tried version, 0 to 1; its answers are compared and not sent")
-	f.fs.Float64Var(&c.Tolerance, "tolerance", 0, "largest accepted difference between two answers' numbers, relative to the larger one, or absolute below 1")
+	f.fs.StringVar(&c.Model, "model", "", "`model` to put on trial (required)")
+	f.fs.StringVar(&c.Version, "version", "", "`version` to try; it need not be loaded yet (required)")
+	f.fs.StringVar(&c.Base, "base", "", "base `version`, which answers the rest; empty: the newest version that is served now")
+	f.fs.Float64Var(&c.Share, "share", 0, "`share` of the requests naming no version that the tried version answers, 0 to 1")
+	f.fs.Float64Var(&c.Shadow, "shadow", 0, "`share` of the other requests of which the tried version gets a copy, 0 to 1; its answers are compared, not sent")
+	f.fs.Float64Var(&c.Tolerance, "tolerance", 0, "largest `difference` between two numbers that count as the same: relative to the larger one, or absolute if both are below 1")
 	if err := parse(f.fs, args); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func runCanaryStart(ctx context.Context, args []string) error {
 func canaryEnd(word string) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		f := newCanaryFlags(word)
-		name := f.fs.String("model", "", "`model`")
+		name := f.fs.String("model", "", "`model` whose trial ends (required)")
 		if err := parse(f.fs, args); err != nil {
 			return err
 		}

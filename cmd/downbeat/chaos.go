@@ -23,15 +23,15 @@ func chaosCommand() command {
 func runChaos(ctx context.Context, args []string) error {
 	var o chaos.Options
 	fs := flag.NewFlagSet("downbeat chaos", flag.ContinueOnError)
-	only := fs.String("only", "", "run only experiments whose names match this `expression`; empty: all, or those of the short form")
-	fs.BoolVar(&o.Short, "short", false, "the short form, which takes a minute")
-	fs.IntVar(&o.Repeats, "repeats", 1, "trials of each experiment, with consecutive seeds")
+	only := fs.String("only", "", "run only the experiments whose names match this regular `expression`; empty: all, or with -short its own")
+	fs.BoolVar(&o.Short, "short", false, "run only the worst cases, which take a minute")
+	fs.IntVar(&o.Repeats, "repeats", 1, "`number` of trials of each experiment, with consecutive seeds")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of arrivals, lost packets and the order of faults")
 	fs.DurationVar(&o.Limit, "limit", time.Hour, "start no experiment after this time")
-	fs.BoolVar(&o.Loopback, "loopback", false, "run all parts on loopback: needs no root, disturbs no packets")
+	fs.BoolVar(&o.Loopback, "loopback", false, "run all parts on loopback, without lost and delayed packets; needs no root")
 	fs.StringVar(&o.Logs, "logs", "", "`directory` for the logs of all processes; empty: discard them")
 	verbose := fs.Bool("v", false, "print every trial")
-	format := fs.String("o", "table", "output: table or json")
+	format := fs.String("o", "table", "output `format`: table or json")
 	caller := fs.String("caller", "", "internal: be the caller that this `configuration` describes")
 
 	if err := parse(fs, args); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // checkCommand reports what this host offers and what to change, or whether applications fit their models.
 func checkCommand() command {
-	return command{"check", "say what this host offers (GPUs, RDMA, memory locks, ONNX Runtime) and what to change; with -models: whether applications fit",
+	return command{"check", "report what this host offers (GPUs, RDMA, memory locks, ONNX Runtime) and what to change; with -models, check applications instead",
 		func(_ context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat check", flag.ContinueOnError)
 			a := applicationCheck{dirs: "", draw: "", rate: 10}

@@ -27,10 +27,10 @@ type applicationCheck struct {
 }
 
 func (c *applicationCheck) register(fs *flag.FlagSet) {
-	fs.StringVar(&c.dirs, "models", "", "check the applications of these model `repositories` (with commas) instead of the host")
-	fs.StringVar(&c.draw, "draw", "", "`directory` for a picture of each application, NAME.svg")
-	fs.Float64Var(&c.rate, "rate", c.rate, "frames per second for which budgets and costs are computed")
-	fs.DurationVar(&c.hop, "hop", 500*time.Microsecond, "latency from one stage to the next")
+	fs.StringVar(&c.dirs, "models", "", "model repository `directories`, separated by commas, whose applications are checked instead of the host")
+	fs.StringVar(&c.draw, "draw", "", "with -models: `directory` for a picture of each application, NAME.svg; empty: none")
+	fs.Float64Var(&c.rate, "rate", c.rate, "with -models: `frames` per second for which budgets and costs are computed")
+	fs.DurationVar(&c.hop, "hop", 500*time.Microsecond, "with -models: latency from one stage to the next")
 }
 
 // run prints a table of each application's stages. The error names the applications that do not fit.

@@ -56,7 +56,7 @@ func benches() []command {
 
 const footer = `
 Start here:
-  downbeat demo                        serve the models in models/, send load, print the result
-  downbeat serve                       scheduler, backend and gateway in one process
-  downbeat infer vehicle-s car.png     ask it about a picture
+  downbeat demo                                            serve the models in models/, send load and print the results
+  downbeat serve                                           run scheduler, backend and gateway in one process
+  downbeat infer detector-m models/testdata/street-1.png   in a second terminal: ask it about a picture
 `

@@ -33,5 +33,5 @@ func onLinux(name string) command {
 
 const footer = `
 Start here:
-  downbeat bench goodput               the scheduler's decisions in virtual time, beside the published systems'
+  downbeat bench goodput               compare the scheduler with published ones, in virtual time
 `

@@ -19,7 +19,7 @@ import (
 )
 
 func demoCommand() command {
-	return command{"demo", "serve the models in models/, send load, print the result", runDemo}
+	return command{"demo", "serve the models in models/, send load and print the results", runDemo}
 }
 
 // The demo starts with a share of the executors' time and lowers the rate until a probe shows that the machine
@@ -39,8 +39,8 @@ func runDemo(ctx context.Context, args []string) error {
 	span, rate, cameras := 20*time.Second, 0.0, -1
 	c, rest, err := deploy.Parse("demo", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "how long to send load")
-		fs.IntVar(&cameras, "cameras", -1, "sessions of application traffic at the end; -1: 8, or none if -duration is below 10s")
-		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: find a sustainable rate with short probes")
+		fs.IntVar(&cameras, "cameras", -1, "`number` of camera sessions of the application traffic after the load; -1: 8, or none if -duration is below 10s")
+		fs.Float64Var(&rate, "rate", 0, "`requests` per second; 0: find a rate that this host sustains, with short probes")
 	})
 
 	switch {

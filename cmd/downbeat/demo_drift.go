@@ -68,7 +68,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 	span, rate := 60*time.Second, 0.0
 	c, rest, err := deploy.Parse("demo drift", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "length of the night")
-		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: 30 % of the executors' capacity without batching, at most 400")
+		fs.Float64Var(&rate, "rate", 0, "`requests` per second; 0: 30 % of the executors' capacity without batching, at most 400")
 	})
 	switch {
 	case err != nil:

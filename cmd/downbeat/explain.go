@@ -14,13 +14,13 @@ import (
 )
 
 func explainCommand() command {
-	return command{"explain", "explain what GPU time costs and why families are answered as they are", runExplain}
+	return command{"explain", "explain what GPU time costs now, and which variants answer each family and why", runExplain}
 }
 
 func runExplain(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat explain", flag.ContinueOnError)
-	status := addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics")
-	all := fs.Bool("all", false, "also accuracy floors without requests in the last minute")
+	status := addStatusFlags(fs, "downbeat serve's gateway, or of a scheduler's -metrics")
+	all := fs.Bool("all", false, "also list accuracy floors that no request asked for in the last minute")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

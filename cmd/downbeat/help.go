@@ -10,13 +10,13 @@ import (
 var examples = map[string][]string{
 	"downbeat demo": {
 		"downbeat demo -duration 60s -rate 500",
-		"downbeat demo drift                       night falls on the street, and a model learns night scenes while it serves",
-		"downbeat demo -emulate 4 -models DIR      on emulated GPUs, with models that say how long they take",
+		"downbeat demo drift                       night falls on a rendered street, and a model learns night scenes while it serves",
+		"downbeat demo -emulate 4 -models DIR      on emulated GPUs, with models whose config.pbtxt states their latency",
 	},
 	"downbeat serve": {
 		"downbeat serve                            everything on loopback: REST 8000, gRPC 8001, scheduler 7070",
 		"downbeat serve -config downbeat.yaml -log-level debug",
-		"downbeat serve -print-config              print what is in force, as a file for -config",
+		"downbeat serve -print-config              print the configuration in force, as a file for -config",
 	},
 	"downbeat scheduler": {
 		"downbeat scheduler",
@@ -33,7 +33,7 @@ var examples = map[string][]string{
 	},
 	"downbeat infer": {
 		"downbeat infer detector-m models/testdata/street-1.png",
-		"downbeat infer -timeout 30ms vehicle-s -   tensor bytes from standard input",
+		"downbeat infer -timeout 30ms vehicle models/testdata/vehicle-3-truck.png   name a family: the best variant answers",
 	},
 	"downbeat rollback": {
 		"downbeat rollback vehicle-s 3",
@@ -66,14 +66,21 @@ var examples = map[string][]string{
 	},
 	"downbeat models train":   {"downbeat models train -only vehicle-s -dir out/models"},
 	"downbeat models check":   {"downbeat models check -images 500"},
+	"downbeat models readme":  {"downbeat models readme -dir out/models"},
 	"downbeat models render":  {"downbeat models render -n 4 -conditions night"},
 	"downbeat bench sessions": {"downbeat bench sessions -workload f9 -policy all", "downbeat bench sessions -workload W-1,W-2,W-3 -workers 10 -policy downbeat,rim -o json"},
 	"downbeat bench joint":    {"downbeat bench joint -o json -out out/joint", "downbeat bench joint -learn=false -span 10s -load 0.5,1,1.5"},
 	"downbeat bench spare":    {"downbeat bench spare -load 0.5,0.9 -step 2ms,10ms", "downbeat bench spare -setting fig6-1080ti-all -o json"},
-	"downbeat bench accuracy": {"downbeat bench accuracy -trace bursty", "downbeat bench accuracy -trace DIR -profiles DIR -policy all -slo-scale 2 -o json"},
+	"downbeat bench accuracy": {"downbeat bench accuracy -trace bursty", "downbeat bench accuracy -trace figure4 -policy downbeat,proteus -slo-scale 3 -o json"},
 	"downbeat bench goodput":  {"downbeat bench goodput -setting table4", "downbeat bench goodput -setting fig6-a100-all -policy all -o json"},
 	"downbeat bench figure":   {"downbeat bench figure symphony t2", "downbeat bench figure proteus f5 -out out/f5"},
 	"downbeat bench figures":  {"downbeat bench figures -only t1,t2,s1"},
+	"downbeat bench drift": {
+		"downbeat bench drift -policy none,ours -gpus 1 -periods 4",
+		"downbeat bench drift -o periods -schedule paper",
+	},
+	"downbeat bench plan":     {"downbeat bench plan -sizes 60x3 -limit 1s -solver local,random"},
+	"downbeat bench failover": {"downbeat bench failover -kills 5"},
 	"downbeat bench scale":    {"downbeat bench scale -gpus 64 -span 10m -o json"},
 	"downbeat plan size": {
 		"downbeat plan size -rate ResNet50=3000,BERT=200 -slo 50ms -svg size.svg",
@@ -95,13 +102,16 @@ var examples = map[string][]string{
 		"downbeat canary start -model detector-m -version 2 -share 0.05 -shadow 0.2 -tolerance 0.001",
 		"downbeat canary start -model detector-m -base 1 -version 2 -url http://gateway-0:8000,http://gateway-1:8000",
 	},
-	"downbeat canary promote": {"downbeat canary promote -model detector-m"},
-	"downbeat bench schedule": {"downbeat bench schedule -arrivals a.csv -profiles p.csv -gpus 8 -batches b.csv -outcomes o.csv"},
-	"downbeat bench dispatch": {"downbeat bench dispatch -models 1000 -cores 2", "downbeat bench dispatch -growth out"},
-	"downbeat bench transfer": {"downbeat bench transfer -provider tcp -op read -o json"},
-	"downbeat bench overhead": {"downbeat bench overhead -provider shm"},
-	"downbeat bench gateway":  {"downbeat bench gateway -callers 64"},
-	"downbeat bench gpu":      {"downbeat bench gpu -graphs resnet50 -precisions fp16", "downbeat bench gpu -check"},
+	"downbeat canary show":     {"downbeat canary show"},
+	"downbeat canary promote":  {"downbeat canary promote -model detector-m"},
+	"downbeat canary rollback": {"downbeat canary rollback -model detector-m"},
+	"downbeat canary end":      {"downbeat canary end -model detector-m"},
+	"downbeat bench schedule":  {"downbeat bench schedule -arrivals a.csv -profiles p.csv -gpus 8 -batches b.csv -outcomes o.csv"},
+	"downbeat bench dispatch":  {"downbeat bench dispatch -models 1000 -cores 2", "downbeat bench dispatch -growth out"},
+	"downbeat bench transfer":  {"downbeat bench transfer -provider tcp -op read -o json"},
+	"downbeat bench overhead":  {"downbeat bench overhead -provider shm"},
+	"downbeat bench gateway":   {"downbeat bench gateway -callers 64"},
+	"downbeat bench gpu":       {"downbeat bench gpu -graphs resnet50 -precisions fp16", "downbeat bench gpu -check"},
 }
 
 // wantsHelp reports whether a command line asks for help.

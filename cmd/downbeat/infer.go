@@ -25,15 +25,15 @@ import (
 )
 
 func inferCommand() command {
-	return command{"infer", "ask a running scheduler once: MODEL FILE (an image, or raw tensor bytes)", runInfer}
+	return command{"infer", "send one request to a running scheduler: MODEL FILE (a picture, or the bytes of tensors)", runInfer}
 }
 
 func runInfer(ctx context.Context, args []string) error {
 	var timeout time.Duration
 	c, rest, err := deploy.Parse("infer", args, func(fs *flag.FlagSet) {
-		fs.DurationVar(&timeout, "timeout", 0, "deadline of the request; 0: the model's SLO")
+		fs.DurationVar(&timeout, "timeout", 0, "time until the request's deadline; 0: the model's SLO")
 		fs.Usage = func() {
-			fmt.Fprintf(fs.Output(), "Usage: downbeat infer [flags] MODEL FILE\n\nFILE is a PNG, JPEG or GIF for a model that takes an image, else the input tensors'\nbytes in the order of the model's inputs; - reads standard input.\n\n")
+			fmt.Fprintf(fs.Output(), "Usage: downbeat infer [flags] MODEL FILE\n\nFILE is a PNG, JPEG or GIF for a model that takes a picture. For other models it holds the bytes of the input\ntensors, in the order of the model's inputs. A FILE of - is standard input.\n\n")
 			fs.PrintDefaults()
 		}
 	})

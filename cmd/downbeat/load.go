@@ -30,21 +30,21 @@ type loadFlags struct {
 }
 
 func loadCommand() command {
-	return command{"load", "send open-loop load to a scheduler and account for every request", runLoad}
+	return command{"load", "send load to a scheduler at a given rate and account for every request", runLoad}
 }
 
 func runLoad(ctx context.Context, args []string) error {
 	var f loadFlags
 	c, rest, err := deploy.Parse("load", args, func(fs *flag.FlagSet) {
-		fs.StringVar(&f.models, "model", "", "`names` of models, separated by commas; empty: all that are ready")
-		fs.Float64Var(&f.shape.Rate, "rate", 100, "total requests per second")
+		fs.StringVar(&f.models, "model", "", "`names` of the models, separated by commas; empty: all models that are ready")
+		fs.Float64Var(&f.shape.Rate, "rate", 100, "`requests` per second, all models together")
 		fs.DurationVar(&f.shape.Span, "duration", 10*time.Second, "how long to send load")
-		fs.StringVar(&f.shape.Arrivals, "arrivals", "poisson", "`process`: poisson, constant, or gamma:SHAPE")
-		fs.StringVar(&f.shape.Popularity, "popularity", "even", "`distribution` over the models: even, or zipf:EXPONENT")
+		fs.StringVar(&f.shape.Arrivals, "arrivals", "poisson", "arrival `process`: poisson, constant, or gamma:SHAPE (a smaller SHAPE is burstier)")
+		fs.StringVar(&f.shape.Popularity, "popularity", "even", "`distribution` of the requests over the models: even, or zipf:EXPONENT")
 		fs.Uint64Var(&f.shape.Seed, "seed", 1, "seed of the arrivals and the inputs")
-		fs.StringVar(&f.trace, "trace", "", "`file` of lines arrival_us,model instead of drawn arrivals")
-		fs.StringVar(&f.report, "report", "", "write a page with plots to this `file`, such as load.html")
-		fs.DurationVar(&f.slo, "slo", 0, "deadline of each request; 0: the model's SLO")
+		fs.StringVar(&f.trace, "trace", "", "`file` with the arrivals, one line arrival_us,model each; empty: draw arrivals")
+		fs.StringVar(&f.report, "report", "", "`file` for a page with plots, such as load.html; empty: none")
+		fs.DurationVar(&f.slo, "slo", 0, "time from a request's arrival to its deadline; 0: the model's SLO")
 	})
 
 	switch {

@@ -25,8 +25,12 @@ type command struct {
 
 const usage = `downbeat serves DNN models to requests that carry deadlines.
 
-Usage: downbeat COMMAND [flags]        downbeat COMMAND --help        downbeat help config
+Usage:
+  downbeat COMMAND [flags]   run a command
+  downbeat COMMAND --help    explain a command and its flags
+  downbeat help config       explain the configuration file
 
+Commands:
 `
 
 func main() {
@@ -119,9 +123,14 @@ func parse(fs *flag.FlagSet, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return deploy.UsageError(fmt.Sprintf("unexpected %q: %s takes flags only", fs.Arg(0), fs.Name()))
+		return deploy.UsageError(fmt.Sprintf("unexpected %q: %s takes only flags", fs.Arg(0), fs.Name()))
 	}
 	return nil
+}
+
+// usageOf returns the head of the help of a command that has subcommands.
+func usageOf(path string) string {
+	return fmt.Sprintf("Usage: %[1]s COMMAND [flags]; %[1]s COMMAND --help explains one of these:\n", path)
 }
 
 // list prints each command with its summary, aligned.

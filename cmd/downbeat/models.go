@@ -17,14 +17,14 @@ import (
 func modelsCommand() command {
 	words := []command{
 		{"train", "train the models from scratch on rendered scenes", trainModels},
-		{"check", "compare graphs with their configuration and measure accuracy again", checkModels},
-		{"readme", "measure all models and write README.md", readmeModels},
-		{"render", "write sample pictures", renderModels},
+		{"check", "compare the models' graphs with their configuration and measure their accuracy", checkModels},
+		{"readme", "measure accuracy and latency of all models and write them to README.md of the repository", readmeModels},
+		{"render", "write sample pictures of the rendered scenes", renderModels},
 	}
-	return command{name: "models", summary: "train, check and illustrate the models in models/",
+	return command{name: "models", summary: "train, check and illustrate the models in models/: train, check, readme, render",
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat models", words, args, func(w io.Writer) {
-				fmt.Fprintln(w, "Usage: downbeat models WHAT [flags]")
+				fmt.Fprint(w, usageOf("downbeat models"))
 				list(w, words)
 			})
 		}}
@@ -36,13 +36,13 @@ const imagesMost = 1_000_000
 func trainModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models train", flag.ContinueOnError)
 	o := models.Options{Report: func(line string) { fmt.Fprintln(os.Stderr, line) }}
-	fs.StringVar(&o.Dir, "dir", "models", "model repository to write into")
-	fs.StringVar(&o.Only, "only", "", "models to train, separated by commas (default all)")
-	fs.BoolVar(&o.Exits, "exits", false, "train only the heads of early exits, behind the models that are in -dir")
+	fs.StringVar(&o.Dir, "dir", "models", "model repository `directory` to write into")
+	fs.StringVar(&o.Only, "only", "", "`models` to train, separated by commas (default all)")
+	fs.BoolVar(&o.Exits, "exits", false, "train only the early exits of the models that are already in -dir")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the data and the initial weights")
-	fs.IntVar(&o.Parallel, "parallel", 2, "models to train at the same time, one core each")
-	fs.Float64Var(&o.Effort, "effort", 1, "multiplies the number of steps")
-	fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+	fs.IntVar(&o.Parallel, "parallel", 2, "`number` of models to train at the same time, one core each")
+	fs.Float64Var(&o.Effort, "effort", 1, "`factor` by which the number of training steps is multiplied")
+	fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library `file` (default $ORT_LIB, else the one that deploy/ort/fetch.sh fetched)")
 
 	if err := parse(fs, args); err != nil {
 		return err
@@ -55,9 +55,9 @@ func trainModels(ctx context.Context, args []string) error {
 
 func checkModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models check", flag.ContinueOnError)
-	dir := fs.String("dir", "models", "model repository")
-	images := fs.Int("images", 0, "held-out images per model (0: as in README.md, -1: do not measure)")
-	library := fs.String("ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+	dir := fs.String("dir", "models", "model repository `directory`")
+	images := fs.Int("images", 0, "`number` of held-out images per model; 0: as many as README.md used; -1: do not measure accuracy")
+	library := fs.String("ort", "", "ONNX Runtime library `file` (default $ORT_LIB, else the one that deploy/ort/fetch.sh fetched)")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -70,9 +70,9 @@ func checkModels(ctx context.Context, args []string) error {
 
 func readmeModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models readme", flag.ContinueOnError)
-	dir := fs.String("dir", "models", "model repository")
-	images := fs.Int("images", 0, "held-out images per model (0: the usual number)")
-	library := fs.String("ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+	dir := fs.String("dir", "models", "model repository `directory`")
+	images := fs.Int("images", 0, "`number` of held-out images per model; 0: the usual number")
+	library := fs.String("ort", "", "ONNX Runtime library `file` (default $ORT_LIB, else the one that deploy/ort/fetch.sh fetched)")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func readmeModels(ctx context.Context, args []string) error {
 
 func renderModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models render", flag.ContinueOnError)
-	dir := fs.String("out", "out/scenes", "directory to write into")
-	n := fs.Int("n", 8, "pictures per family")
+	dir := fs.String("out", "out/scenes", "`directory` to write into")
+	n := fs.Int("n", 8, "`number` of pictures per family")
 	seed := fs.Uint64("seed", 1, "seed of the pictures")
-	when := fs.String("conditions", "mixed", "mixed, day or night")
+	when := fs.String("conditions", "mixed", "light and `weather`: mixed, day or night")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func renderModels(ctx context.Context, args []string) error {
 		v := map[string]scene.Conditions{"day": scene.Day(), "night": scene.Night()}[*when]
 		c = &v
 	default:
-		return fmt.Errorf("conditions: %q: want mixed, day or night", *when)
+		return fmt.Errorf("models render: -conditions %q: want mixed, day or night", *when)
 	}
 
 	// List the written pictures even if one failed.

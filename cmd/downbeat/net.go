@@ -20,13 +20,13 @@ import (
 
 // netCommand measures network and run-queue delay with the kernel's own counters, to explain long tails.
 func netCommand() command {
-	return command{name: "net", summary: "measure network and run-queue delay in the kernel (root, eBPF)",
+	return command{name: "net", summary: "measure network and run-queue delays in the kernel, with eBPF; needs root",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat net", flag.ContinueOnError)
-			ports := fs.String("ports", "", "comma-separated TCP ports; only connections opened from now on count")
-			pids := fs.String("pids", "", "comma-separated process ids; empty: all processes named downbeat")
+			ports := fs.String("ports", "", "TCP `ports`, separated by commas; only connections opened from now on count")
+			pids := fs.String("pids", "", "process `ids`, separated by commas; empty: all processes named downbeat")
 			length := fs.Duration("for", 10*time.Second, "how long to measure")
-			format := fs.String("o", "table", "output: table or json")
+			format := fs.String("o", "table", "output `format`: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
 			}

@@ -8,10 +8,10 @@ import (
 
 // planCommand returns the planning commands.
 func planCommand() command {
-	return command{name: "plan", summary: "decide which GPUs hold which models: size, show, dry-run, apply, rollback",
+	return command{name: "plan", summary: "plan how many GPUs models need and which GPUs hold which models: size, show, dry-run, apply, rollback",
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
-				fmt.Fprintln(w, "Usage: downbeat plan WHAT [flags]")
+				fmt.Fprint(w, usageOf("downbeat plan"))
 				list(w, planners())
 			})
 		}}

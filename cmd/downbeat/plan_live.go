@@ -23,10 +23,10 @@ import (
 // livePlanners are the planning commands that need a running scheduler.
 func livePlanners() []command {
 	return []command{
-		{"show", "what each GPU has, and how the latest plan stands", runPlanShow},
-		{"dry-run", "propose where models should be, and the steps; applies nothing", runPlanProposal},
-		{"apply", "apply a plan while serving: a file of dry-run -o json, or what a dry run proposes now", runPlanApply},
-		{"rollback", "put back what the latest plan found, also while it is under way", runPlanRollback},
+		{"show", "list the models of each GPU and the state of the latest plan", runPlanShow},
+		{"dry-run", "propose a plan and its steps, and apply nothing", runPlanProposal},
+		{"apply", "apply a plan while requests are served: one that dry-run -o json wrote, or a new proposal", runPlanApply},
+		{"rollback", "restore what was there before the latest plan, also while the plan is under way", runPlanRollback},
 	}
 }
 
@@ -38,7 +38,7 @@ type planFlags struct {
 
 func newPlanFlags(word string) *planFlags {
 	fs := flag.NewFlagSet("downbeat plan "+word, flag.ContinueOnError)
-	return &planFlags{addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics"), fs}
+	return &planFlags{addStatusFlags(fs, "downbeat serve's gateway, or of a scheduler's -metrics"), fs}
 }
 
 // parse parses the flags and reads the files that they name.
@@ -51,8 +51,8 @@ func (f *planFlags) parse(args []string) (access, error) {
 
 // proposalFlags registers the flags of a proposal.
 func (f *planFlags) proposalFlags() (parts *int, moves *float64) {
-	return f.fs.Int("parts", 0, "number of sub-clusters per kind of GPU; 0: as few as memory allows"),
-		f.fs.Float64("moves", 0.05, "share of the models' load time that may move, 0 to 1")
+	return f.fs.Int("parts", 0, "`number` of sub-clusters per kind of GPU; 0: as few as memory allows"),
+		f.fs.Float64("moves", 0.05, "`share` of the models that may move, weighted by their load time, 0 to 1")
 }
 
 func proposalQuery(parts int, moves float64) string {

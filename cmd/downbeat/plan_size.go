@@ -28,7 +28,7 @@ type sizeFlags struct {
 
 // planSize computes the number and kind of GPUs that models need at given rates.
 func planSize() command {
-	return command{name: "size", summary: "number and kind of GPUs that models need at given rates, bad rate and accuracy, in virtual time",
+	return command{name: "size", summary: "find the number and kind of GPUs that models need at given request rates, in virtual time",
 		run: func(ctx context.Context, args []string) error {
 			f := sizeFlags{o: sizing.DefaultOptions()}
 			fs := flag.NewFlagSet("downbeat plan size", flag.ContinueOnError)
@@ -48,31 +48,31 @@ func planSize() command {
 }
 
 func (f *sizeFlags) register(fs *flag.FlagSet) {
-	fs.StringVar(&f.rates, "rate", "", "`MODEL=REQUESTS/S,…` (required)")
-	fs.StringVar(&f.slos, "slo", "", "`MODEL=50ms,…`, or one duration for all; empty: the SLOs of the profiles")
+	fs.StringVar(&f.rates, "rate", "", "request rates: `MODEL=REQUESTS/S,…` (required)")
+	fs.StringVar(&f.slos, "slo", "", "SLOs: `MODEL=DURATION,…`, or one duration for all models; empty: the SLOs of the profiles")
 
 	// Sources of profiles.
 	fs.StringVar(&f.kinds, "kind", "", "published profiles of these `kinds`: 1080ti, a100; empty: both, unless -profiles or -models names others")
-	fs.StringVar(&f.profiles, "profiles", "", "`KIND=FILE,…` of CSV model,alpha_ms,beta_ms,slo_ms")
+	fs.StringVar(&f.profiles, "profiles", "", "profiles of further kinds of GPU: `KIND=FILE,…`, each a CSV file with the header model,alpha_ms,beta_ms,slo_ms")
 	fs.StringVar(&f.models, "models", "", "model repository `directory`: one kind for each host on which downbeat profile measured its models")
-	fs.StringVar(&f.prices, "price", "", "`KIND=PRICE,…` per GPU and hour; the cheapest answer comes first")
-	fs.Func("family", "`NAME=MODEL:ACCURACY+MODEL:ACCURACY…`: any of these models answers NAME; may be repeated", func(text string) error {
+	fs.StringVar(&f.prices, "price", "", "prices per GPU and hour: `KIND=PRICE,…`; the cheapest answer comes first")
+	fs.Func("family", "a family: `NAME=MODEL:ACCURACY+MODEL:ACCURACY…`; any of these models may answer NAME; may be repeated", func(text string) error {
 		f.families = append(f.families, text)
 		return nil
 	})
 
 	// Requirements, and parameters of the simulation.
-	fs.Float64Var(&f.bad, "bad", 100*f.o.BadMax, "largest percentage of each model's requests that may miss their SLO")
-	fs.Float64Var(&f.o.AccuracyMin, "accuracy", 0, "smallest mean accuracy of each family's answers, 0 to 1")
-	fs.IntVar(&f.o.GPUsMax, "gpus-max", f.o.GPUsMax, "largest number of GPUs to try")
+	fs.Float64Var(&f.bad, "bad", 100*f.o.BadMax, "largest `percentage` of each model's requests that may miss their SLO")
+	fs.Float64Var(&f.o.AccuracyMin, "accuracy", 0, "smallest mean `accuracy` of each family's answers, 0 to 1")
+	fs.IntVar(&f.o.GPUsMax, "gpus-max", f.o.GPUsMax, "largest `number` of GPUs to try")
 	fs.StringVar(&f.arrivals, "arrivals", "poisson", "`process`: poisson, constant, or gamma:SHAPE (smaller is burstier)")
 	fs.DurationVar(&f.o.Ctrl, "ctrl", 0, "delay of a control message")
 	fs.DurationVar(&f.o.Data, "data", 0, "delay per input of a batch")
-	fs.IntVar(&f.o.Seeds, "seeds", f.o.Seeds, "seeds, pooled")
+	fs.IntVar(&f.o.Seeds, "seeds", f.o.Seeds, "`number` of seeds; their requests are counted together")
 	fs.DurationVar(&f.o.Span, "span", f.o.Span, "simulated time per seed")
 
 	fs.StringVar(&f.svg, "svg", "", "write an SVG of the results with more and fewer GPUs to this `file`")
-	fs.StringVar(&f.format, "o", "table", "output: table or json")
+	fs.StringVar(&f.format, "o", "table", "output `format`: table or json")
 }
 
 // load builds services and kinds from the flags.

@@ -14,7 +14,7 @@ import (
 
 // profileCommand measures models on this host.
 func profileCommand() command {
-	return command{name: "profile", summary: "measure models at every batch size on this host", run: runProfile}
+	return command{name: "profile", summary: "measure the latency of models at every batch size on this host, and store it for the scheduler", run: runProfile}
 }
 
 func runProfile(ctx context.Context, args []string) error {
@@ -22,17 +22,17 @@ func runProfile(ctx context.Context, args []string) error {
 
 	// The arguments after the flags are models, which the default usage text does not mention.
 	fs.Usage = func() {
-		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nMeasures the models (default all real ones) and stores ℓ(b) beside each version.\n\n")
+		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nIt measures the models (default: all that are not emulated) and stores the latency ℓ(b) of each batch size b\nbeside each version of a model.\n\n")
 		fs.PrintDefaults()
 	}
 
 	o := backend.ProfileOptions{Out: os.Stdout}
 	fs.StringVar(&o.Models, "models", "models", "model repository `directory`")
-	fs.IntVar(&o.Rounds, "rounds", 40, "samples per batch size")
-	fs.BoolVar(&o.GPU, "gpu", false, "measure on this host's first GPU (a binary built with the tag cuda)")
+	fs.IntVar(&o.Rounds, "rounds", 40, "`number` of samples per batch size")
+	fs.BoolVar(&o.GPU, "gpu", false, "measure on this host's first GPU; needs a binary built with the tag cuda")
 	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order in which batch sizes are measured")
-	fs.BoolVar(&o.Dry, "dry-run", false, "print and store nothing")
+	fs.BoolVar(&o.Dry, "dry-run", false, "print the latencies and store nothing")
 
 	if err := deploy.ParseFlags(fs, args); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 func rollbackCommand() command {
-	return command{"rollback", "put earlier weights of a model that learns in force again: MODEL VERSION", runRollback}
+	return command{"rollback", "serve earlier weights of a learning model again: MODEL VERSION", runRollback}
 }
 
 func runRollback(ctx context.Context, args []string) error {

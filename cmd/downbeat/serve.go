@@ -15,15 +15,15 @@ import (
 )
 
 func serveCommand() command {
-	return runCommand("serve", "scheduler, backend and gateway in one process", "", downbeat.Scheduler|downbeat.Backend|downbeat.Gateway, nil, nil)
+	return runCommand("serve", "run scheduler, backend and gateway in one process", "", downbeat.Scheduler|downbeat.Backend|downbeat.Gateway, nil, nil)
 }
 
 func schedulerCommand() command {
-	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to", "127.0.0.1:8002", downbeat.Scheduler, nil, joinElection)
+	return runCommand("scheduler", "run a scheduler, to which backends and gateways connect", "127.0.0.1:8002", downbeat.Scheduler, nil, joinElection)
 }
 
 func gatewayCommand() command {
-	return runCommand("gateway", "a gateway alone: REST and gRPC, for a scheduler", "", downbeat.Gateway, nil, nil)
+	return runCommand("gateway", "run a gateway for a scheduler: REST and gRPC", "", downbeat.Gateway, nil, nil)
 }
 
 // runCommand returns a command that starts the parts of some roles and runs until it is interrupted. metrics is the

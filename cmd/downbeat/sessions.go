@@ -23,7 +23,7 @@ func sessionsCommand() command {
 func runSessionsCommand(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat sessions", flag.ContinueOnError)
 	status := addStatusFlags(fs, "a gateway that serves applications")
-	frames := fs.Int("frames", 0, "also draw the stages of this many of the latest frames of each application")
+	frames := fs.Int("frames", 0, "`number` of the latest frames of each application whose stages are drawn over time")
 	if err := parse(fs, args); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func addStatusFlags(fs *flag.FlagSet, whom string) *statusFlags {
 	fs.StringVar(&f.tokenFile, "token-file", "", "`file` with the secret that all parts share")
 	fs.StringVar(&f.tls, "tls", "", "`directory` with the ca.crt that signed an https server's certificate; empty: the host's authorities")
 	fs.StringVar(&f.tlsName, "tls-name", "", "`name` in an https server's certificate; empty: the host of -url")
-	fs.StringVar(&f.format, "o", "table", "table or json")
+	fs.StringVar(&f.format, "o", "table", "output `format`: table or json")
 	return f
 }
 

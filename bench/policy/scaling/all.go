@@ -72,5 +72,5 @@ func findPolicy(name string) (Named, error) {
 		}
 		names = append(names, n.Name)
 	}
-	return Named{}, fmt.Errorf("%q: want all, or of %s", name, strings.Join(names, ", "))
+	return Named{}, fmt.Errorf("%q: want all, or some of %s", name, strings.Join(names, ", "))
 }

@@ -265,7 +265,7 @@ func TestPlanThatFails(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	if _, err := Select("downbeat,nexus"); err == nil || !strings.Contains(err.Error(), "\"nexus\": want all, or of") {
+	if _, err := Select("downbeat,nexus"); err == nil || !strings.Contains(err.Error(), "\"nexus\": want all, or some of") {
 		t.Errorf("an unknown policy was found: %v", err)
 	}
 	if all, err := Select("all"); err != nil || len(all) != len(All()) {
