@@ -25,15 +25,15 @@ Accuracy is the share of right classes on %d held-out crops; of a detector, the 
 at IoU 0.5 on %d held-out streets, over all lights and weathers. "Wet night" is darker than anything seen
 in training: what drift does to a model. MFLOP counts two per multiply-accumulate, for one image.
 
-- **image**: pixels as they are, row by row, red green blue. Scaling is part of the graph. The gateway makes them of a
-  JPEG or a PNG, too (parameter picture).
+- **image**: bytes of the pixels, row by row, in the order red, green, blue. Scaling is part of the graph. The gateway also
+  makes the image from a JPEG or a PNG (parameter picture).
 - **scores** of a classifier: probabilities by label. Of a detector: %d cells × labels, objectness times
   class probability. Labels are in each model's ` + "`labels.txt`" + `, one per line.
 - **boxes**: x0 y0 x1 y1 per cell, as shares of the image. ` + "`models.Decode`" + ` makes detections of both.
 - ` + "`config.pbtxt`" + ` has max_batch_size %d and, as parameters, slo_ms, family, variant, accuracy, seed and picture.
-- **early exits** (` + "`exit_of`, `exit_stage`" + `) answer from the beginning of their model's file: of what stands in the last two columns
-  only the head is theirs, the rest is the model's. The heads are trained behind the trained model, whose weights stay as they are.
-- ` + "`profile.json`" + ` (from ` + "`downbeat profile`" + `) is of your host and not committed.
+- **early exits** (` + "`exit_of`, `exit_stage`" + `) run the first part of their model's file and a head of their own. The last two columns count
+  both, but the first part is stored only once. The heads are trained behind the trained model, whose weights do not change.
+- ` + "`profile.json`" + ` (from ` + "`downbeat profile`" + `) holds measurements of your host and is not committed.
 
 Made by ` + "`make models`" + ` (` + "`downbeat models train -seed %s`" + `). The same seed gives the same files on one kind of
 processor. ` + "`downbeat models check`" + ` measures the accuracy again, ` + "`downbeat models readme`" + ` writes this page,

@@ -28,7 +28,7 @@ type Paper struct {
 // made are listed with their command only.
 func WritePage(w io.Writer, root string, papers []Paper) error {
 	var b strings.Builder
-	b.WriteString("# Figures of the papers\n\n`downbeat bench figures` makes every figure that runs in virtual time, and writes this page. The command of a figure makes its CSV and its picture.\n\n" +
+	b.WriteString("# Figures of the papers\n\nThe command of a figure makes its CSV and its picture. `downbeat bench figures -only none` writes this page from the results in bench/results.\n\n" +
 		"The second table of each paper has one row per claim: what the paper prints, what we found, and a verdict. *holds* and *differs* say whether our result\n" +
 		"confirms the claim. *beside* means that our inputs differ from the paper's, so that our number neither confirms nor refutes the claim. *no number* means that\n" +
 		"the paper gives only a direction or a curve. Where a claim does not hold, the row gives the reason, as far as we know it.\n")
