@@ -17,86 +17,49 @@ type change struct {
 	model  uint32
 }
 
-// loadEverywhere loads a model on every GPU, one after another. If one fails, the earlier ones unload it.
+// loadEverywhere loads a model on every GPU. Either all of them take batches of it in the end, with the same weights, or
+// each has what it had before.
 func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Model) error {
-	// A GPU that had the model before keeps it.
-	var fresh []*gpu
+	var changes []change
+	served := false
 	for _, g := range b.gpus {
-		had := g.routeOf(model) != nil
-		if err := b.loadOn(ctx, change{gpu: g, model: model}, m); err != nil {
-			for _, other := range fresh {
-				err = errors.Join(err, b.unloadFrom(ctx, change{gpu: other, model: model}))
+		changes = append(changes, change{gpu: g, model: model})
+		served = served || g.routeOf(model) != nil
+	}
+	if served {
+		return b.loadOn(ctx, m, changes...)
+	}
+
+	// No GPU has other weights by the same name, so each of them serves as soon as it can.
+	for i, c := range changes {
+		if err := b.loadOn(ctx, m, c); err != nil {
+			for _, earlier := range changes[:i] {
+				err = errors.Join(err, b.unloadFrom(ctx, earlier))
 			}
 			return err
 		}
-		if !had {
-			fresh = append(fresh, g)
-		}
 	}
-
 	return nil
 }
 
-// loadOn loads a model on one GPU, or puts its weights in force there if it is loaded.
-func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
-	old := c.gpu.routeOf(c.model)
-	if old != nil && m.Source.SameSettings(old.model.Source) {
-		err := old.executor.Update(old.model, m.Source)
-		if err == nil {
-			b.tellLoaded(c, old)
-			return nil
+// loadOn loads a model on some GPUs, or puts its weights in force there if it is loaded. First each GPU makes ready,
+// beside what it serves; then all switch.
+func (b *Backend) loadOn(ctx context.Context, m *device.Model, changes ...change) error {
+	before := b.modelEntries()[changes[0].model]
+	var ready []*turnover
+	for _, c := range changes {
+		t, err := b.prepareOn(ctx, c, m)
+		if err != nil {
+			return b.tellFailed(c, b.discardReady(ctx, ready, before, err))
 		}
-
-		// New weights of other shapes need a load; any other error ends this one.
-		if !errors.Is(err, device.ErrShape) {
-			return b.tellFailed(c, err)
-		}
+		ready = append(ready, t)
 	}
 
-	// The new model is loaded beside the old one, which serves until it is replaced.
-	r, err := c.gpu.loadRoute(ctx, m)
-	if err != nil {
-		return b.tellFailed(c, err)
+	if c, err := b.switchRoutes(ctx, ready); err != nil {
+		return b.tellFailed(c, b.discardReady(ctx, ready, before, err))
 	}
-
-	err = b.measureRoute(ctx, c, r)
-	switch {
-	case err == nil && old != nil:
-		err = b.replaceRoute(ctx, c, old, r)
-	case err == nil:
-		c.gpu.setRoute(c.model, r)
-	}
-	if err != nil {
-		return b.tellFailed(c, errors.Join(err, r.executor.Unload(m)))
-	}
-	b.tellLoaded(c, r)
-	return nil
-}
-
-// replaceRoute replaces a route by a loaded one. If the requests fit both, none is refused meanwhile. After an error
-// the old route is in force.
-func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) error {
-	// Requests for other shapes must not reach the new route, so the scheduler stops sending first. Otherwise the new
-	// route takes over before the old one is drained.
-	fits := old.model.Source.SameTensors(r.model.Source) && r.model.BatchMax >= old.model.BatchMax
-	if fits {
-		c.gpu.setRoute(c.model, r)
-	} else {
-		b.tellState(c, wire.PlacementReport{State: wire.Unloading})
-	}
-
-	if err := c.gpu.drainRoute(ctx, old); err != nil {
-		c.gpu.setRoute(c.model, old)
-		if !fits {
-			b.tellLoaded(c, old)
-		}
-		return err
-	}
-
-	// A drained route takes no more orders, so the new one stands even if the old one's memory cannot be freed.
-	c.gpu.setRoute(c.model, r)
-	if err := old.executor.Unload(old.model); err != nil {
-		b.log.Error("the replaced model's memory is not free", "gpu", c.gpu.name, "model", old.model.Name, "version", old.model.Version, "err", err)
+	for _, t := range ready {
+		b.tellLoaded(t.change, t.route)
 	}
 	return nil
 }
@@ -155,12 +118,15 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 		return b.tellFailed(c, err)
 	}
 
-	// Slots that are too large only cost memory: the unload holds all the same.
-	if err := c.gpu.shrinkSlots(ctx); err != nil {
-		b.log.Warn("slots stay larger than the loaded models need", "gpu", c.gpu.name, "err", err)
-	}
-
+	b.shrinkSlots(ctx, c.gpu)
 	b.log.Info("model unloaded", "model", r.model.Name, "version", r.model.Version, "gpu", c.gpu.name)
 	b.tellState(c, wire.PlacementReport{State: wire.Unloaded})
 	return nil
+}
+
+// shrinkSlots frees memory of slots after an unload, which holds in any case: slots that are too large only cost memory.
+func (b *Backend) shrinkSlots(ctx context.Context, g *gpu) {
+	if err := g.shrinkSlots(ctx); err != nil {
+		b.log.Warn("slots stay larger than the loaded models need", "gpu", g.name, "err", err)
+	}
 }

@@ -75,7 +75,7 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 			err = b.tellFailed(c, err)
 			break
 		}
-		err = b.loadOn(ctx, c, m)
+		err = b.loadOn(ctx, m, c)
 	}
 
 	if err != nil {

@@ -206,10 +206,16 @@ func (g *gpu) drainRoute(ctx context.Context, r *route) error {
 	}
 
 	// Too late: the route accepts orders again.
+	live := g.reopenRoute(r)
+	return fmt.Errorf("%s: %d batches of %s are still under way: %w", g.name, live, r.model.Name, ctx.Err())
+}
+
+// reopenRoute lets a route accept orders again. It returns how many it has.
+func (g *gpu) reopenRoute(r *route) (live int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r.leaving = nil
-	return fmt.Errorf("%s: %d batches of %s are still under way: %w", g.name, r.live, r.model.Name, ctx.Err())
+	return r.live
 }
 
 // leaveRoute removes an order from its route. g.mu is held.

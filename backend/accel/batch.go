@@ -24,18 +24,19 @@ type area struct {
 // Submit copies the rows that did not arrive early, runs the program and copies the outputs out, in one submission.
 // The three parts run on separate streams and wait for each other by events.
 func (e *Executor) Submit(b device.Batch) error {
+	if b.Rows < 1 || b.Rows > b.Model.BatchMax {
+		return fmt.Errorf("execute %s: batch of %d: want 1 to %d", b.Model.Name, b.Rows, b.Model.BatchMax)
+	}
+
+	// An Update replaces the program under the same lock, so the batch counts for the one that it finds.
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.tables.RLock()
 	l, at := e.models[b.Model], e.slots[b.Slot]
 	e.tables.RUnlock()
 	if l == nil || at == nil {
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
-	if b.Rows < 1 || b.Rows > b.Model.BatchMax {
-		return fmt.Errorf("execute %s: batch of %d: want 1 to %d", b.Model.Name, b.Rows, b.Model.BatchMax)
-	}
-
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	base, err := e.baseOf(at)
 	if err != nil {
 		return fmt.Errorf("execute %s: %w", b.Model.Name, err)
@@ -83,6 +84,7 @@ func (e *Executor) Submit(b device.Batch) error {
 	// Rows that arrive from now on belong to the slot's next batch.
 	at.forgetEarly()
 	at.area, at.runs = e.takeArea(), l
+	l.under++
 	return nil
 }
 
@@ -116,7 +118,10 @@ func (e *Executor) Wait(b device.Batch) error {
 	}
 
 	e.leaveArea(at.area)
-	if err = joinErrors(err, l.program.Release(b.Rows)); err != nil {
+	err = joinErrors(err, l.program.Release(b.Rows))
+	l.under--
+	e.closeRetired()
+	if err != nil {
 		return e.classifyFailure(b, err)
 	}
 	return nil

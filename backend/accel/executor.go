@@ -19,9 +19,10 @@ type Program interface {
 	Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error
 	// Release ends a batch of n that Enqueue began: its commands have ended, or were never submitted.
 	Release(n int) error
-	// Update prepares the replacement of the weights; replace carries it out, after the commands that after recorded.
-	// Batches may be enqueued and released during Update, but not during replace.
-	Update(weights *repo.Model) (replace func(after *cuda.Event) error, err error)
+	// Succeed prepares a program of m that does the same with other weights. It takes over what depends on the shapes
+	// alone. Batches of both may be enqueued and released from then on, and Close ends one of them. The error wraps
+	// device.ErrShape if more than the weights differ. Batches may be enqueued and released during Succeed.
+	Succeed(m *device.Model, weights *repo.Model) (Program, error)
 	// Footprint returns the program's memory on the device.
 	Footprint() device.Footprint
 	// Close frees the program; none of its batches runs.
@@ -55,7 +56,6 @@ type Executor struct {
 	in      *cuda.Stream // copies of the others, while the previous batch computes
 	compute *cuda.Stream
 	out     *cuda.Stream // copies of outputs, while the next batch computes
-	updated *cuda.Event  // recorded after the commands submitted before the latest Update; Update's
 	areas   [depth]area  // tensors of programs that are not movable
 	ended   time.Time    // when the last Wait returned; Wait's
 	hung    bool         // a Wait has given up; Wait's
@@ -64,6 +64,10 @@ type Executor struct {
 	sub   cuda.Submission
 	turn  int // the area of the next batch; guarded by mu
 	under int // batches submitted that have not ended; guarded by mu
+	// retired are programs that an Update has replaced, whose batches have not ended, and unclosed are the errors of
+	// closing such programs; guarded by mu.
+	retired  []*loaded
+	unclosed error
 
 	tables   sync.RWMutex // locked last; guards all below
 	models   map[*device.Model]*loaded
@@ -77,6 +81,11 @@ type loaded struct {
 	program         Program
 	inputs, outputs []cuda.Address
 	took            []time.Duration // by rows−1: the shortest recent duration of a batch; 0: unknown
+	under           int             // batches submitted that have not ended; guarded by Executor.mu
+}
+
+func newLoaded(m *device.Model, p Program) *loaded {
+	return &loaded{program: p, inputs: make([]cuda.Address, len(m.Inputs)), outputs: make([]cuda.Address, len(m.Outputs)), took: make([]time.Duration, m.BatchMax)}
 }
 
 // noteTime updates the shortest duration of a batch, which increases slowly over time.
@@ -102,9 +111,7 @@ func (e *Executor) openStreams() (err error) {
 			return err
 		}
 	}
-
-	e.updated, err = e.dev.NewEvent()
-	return err
+	return nil
 }
 
 // Device returns the device, whose owner may read properties and counters.
@@ -138,14 +145,8 @@ func (e *Executor) Memory() device.Memory {
 
 // Load compiles m. The error wraps device.ErrUnsupported if the model needs another executor.
 func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
-	if e.findLoaded(m) != nil {
-		return device.Footprint{}, fmt.Errorf("load %s: loaded already", m.Name)
-	}
-	if err := e.checkFits(m); err != nil {
+	if err := e.mayLoad(m); err != nil {
 		return device.Footprint{}, err
-	}
-	if err := e.dev.Err(); err != nil {
-		return device.Footprint{}, fmt.Errorf("load %s: %w: %w", m.Name, device.ErrLost, err)
 	}
 
 	// Hold no lock: compilation takes long, and batches continue meanwhile.
@@ -153,39 +154,20 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	if err != nil {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
 	}
-	l := &loaded{program: p, inputs: make([]cuda.Address, len(m.Inputs)), outputs: make([]cuda.Address, len(m.Outputs)), took: make([]time.Duration, m.BatchMax)}
-
-	e.tables.Lock()
-	e.models[m] = l
-	e.tables.Unlock()
+	e.setLoaded(m, newLoaded(m, p))
 	return p.Footprint(), nil
 }
 
-// Update replaces m's weights after the submitted batches: their computation ends first.
-func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
-	l := e.findLoaded(m)
-	if l == nil {
-		return fmt.Errorf("update %s: not loaded", m.Name)
+// mayLoad returns the reason why m cannot be loaded, if there is one.
+func (e *Executor) mayLoad(m *device.Model) error {
+	if e.findLoaded(m) != nil {
+		return fmt.Errorf("load %s: loaded already", m.Name)
 	}
-
-	// Reading and compiling take long. Batches continue meanwhile; only the replacement stops them.
-	replace, err := l.program.Update(weights)
-	if err != nil {
-		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
+	if err := e.checkFits(m); err != nil {
+		return err
 	}
-
-	e.mu.Lock()
-	defer e.mu.Unlock()
-
-	// The event marks the end of the batches that still read the old weights.
-	var s cuda.Submission
-	s.Record(e.compute, e.updated)
-	if err := e.dev.Submit(&s); err != nil {
-		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
-	}
-
-	if err := replace(e.updated); err != nil {
-		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
+	if err := e.dev.Err(); err != nil {
+		return fmt.Errorf("load %s: %w: %w", m.Name, device.ErrLost, err)
 	}
 	return nil
 }
@@ -204,6 +186,15 @@ func (e *Executor) Unload(m *device.Model) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return l.program.Close()
+}
+
+// setLoaded enters a loaded model and returns the former entry.
+func (e *Executor) setLoaded(m *device.Model, l *loaded) (old *loaded) {
+	e.tables.Lock()
+	defer e.tables.Unlock()
+	old = e.models[m]
+	e.models[m] = l
+	return old
 }
 
 // findLoaded returns a loaded model, or nil.
@@ -233,7 +224,11 @@ func (e *Executor) Close() error {
 	for _, l := range e.models {
 		errs = append(errs, l.program.Close())
 	}
-	e.models = nil
+	for _, l := range e.retired { // of batches that never ended
+		errs = append(errs, l.program.Close())
+	}
+	errs = append(errs, e.unclosed)
+	e.models, e.retired, e.unclosed = nil, nil, nil
 
 	for _, at := range e.slots {
 		at.freeOnDevice()
@@ -241,9 +236,6 @@ func (e *Executor) Close() error {
 	e.slots = nil
 
 	e.freeAreas()
-	e.updated.Free()
-	e.updated = nil
-
 	if e.cfg.Close != nil {
 		e.cfg.Close()
 		e.cfg.Close = nil

@@ -33,7 +33,7 @@ func (p *plusOne) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, ou
 
 func (p *plusOne) Release(int) error { p.released++; return nil }
 
-func (p *plusOne) Update(*repo.Model) (func(*cuda.Event) error, error) { return nil, device.ErrShape }
+func (p *plusOne) Succeed(*device.Model, *repo.Model) (Program, error) { return nil, device.ErrShape }
 
 func (p *plusOne) Footprint() device.Footprint { return device.Footprint{} }
 

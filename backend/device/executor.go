@@ -16,8 +16,8 @@ var ErrBusy = errors.New("device: busy with the batches under way")
 // ErrUnsupported is wrapped by a Load of a model that this executor cannot run, but another may.
 var ErrUnsupported = errors.New("device: not supported by this executor")
 
-// ErrShape is wrapped by an Update whose model has other shapes, or whose weights are part of the code compiled for
-// the old ones: the model must be unloaded and loaded.
+// ErrShape is wrapped by a Prepare or LoadLike whose model has other shapes, or whose weights are part of the code
+// compiled for the old ones: the model must be loaded.
 var ErrShape = errors.New("device: cannot be updated in place")
 
 // Batch is one execution: the first Rows rows of Slot, as Model's tensors.
@@ -32,7 +32,8 @@ type Batch struct {
 // Batches: Submits come one at a time, Waits one at a time and in the order of the Submits; a Submit may come during
 // a Wait if Capabilities says Ahead, otherwise only after it.
 //
-// Models: Load, Update and Unload come one at a time, from any goroutine, while batches of other models run.
+// Models: Load, Prepare and Unload come one at a time, from any goroutine, while batches of other models run. So do an
+// Update's functions, and none of the others comes between Prepare and the end of its Update.
 //
 // Slots: AddSlot and DropSlot come from any goroutine, while neither a batch nor a Load, Update or Unload is under
 // way.
@@ -49,10 +50,9 @@ type Executor interface {
 	// Load makes m ready on every slot at every batch size, without running a batch. An error leaves the executor
 	// unchanged; it wraps ErrUnsupported if this executor cannot run m.
 	Load(m *Model) (Footprint, error)
-	// Update replaces the weights of a loaded m by those of another version with the same shapes. Batches submitted
-	// before the call use the old weights, batches submitted after its return the new ones. After an error, which
-	// wraps ErrShape if the shapes differ, the old ones stay.
-	Update(m *Model, weights *repo.Model) error
+	// Prepare readies the weights of another version with the same shapes for a loaded m, beside the present ones,
+	// which stay in use. An error, which wraps ErrShape if the shapes differ, changes nothing.
+	Prepare(m *Model, weights *repo.Model) (Update, error)
 	// Unload frees the resources of Load. No batch of m may be under way, and none of its rows may be announced by
 	// Early.Arrived.
 	Unload(m *Model) error
@@ -69,6 +69,16 @@ type Executor interface {
 	Memory() Memory
 	// Close frees everything; no other call may be under way.
 	Close() error
+}
+
+// Update is weights that an executor holds ready for a loaded model. One of its functions is called, once.
+type Update struct {
+	// Switch puts them in force: batches submitted before the call use the old weights, batches submitted after its
+	// return the new ones. It needs no memory. They are in force also after an error, which says that memory of the old
+	// ones is lost.
+	Switch func() error
+	// Discard frees them.
+	Discard func() error
 }
 
 // Capabilities describe how to use an executor.

@@ -104,6 +104,7 @@ func (e *Executor) Submit(b device.Batch) error {
 // program is an emulated model on one device.
 type program struct {
 	e      *Executor
+	shared sync.Locker // guards the table of programs
 	model  *device.Model
 	number uint32
 	in     [][]byte // of the running batch: views of device memory; the kernel's
@@ -142,7 +143,7 @@ func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program
 		number, all = len(all), append(all, nil)
 	}
 
-	p := &program{e: e, model: m, number: uint32(number), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
+	p := &program{e: e, shared: programs, model: m, number: uint32(number), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
 	all[number] = p
 	e.models.Store(&all)
 	return p, nil
@@ -162,12 +163,12 @@ func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ 
 // Release does nothing.
 func (p *program) Release(int) error { return nil }
 
-// Update has no weights to replace: an emulated model's answer depends only on its inputs.
-func (p *program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
+// Succeed returns a program that answers alike: an emulated model's answer depends only on its inputs.
+func (p *program) Succeed(m *device.Model, weights *repo.Model) (accel.Program, error) {
 	if err := p.model.CheckUpdate(weights); err != nil {
 		return nil, err
 	}
-	return func(*cuda.Event) error { return nil }, nil
+	return p.e.compile(m, p.shared)
 }
 
 // Footprint is zero: an emulated model has no weights.

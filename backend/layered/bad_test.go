@@ -40,13 +40,23 @@ func slotsFor(t *testing.T, n int, models ...*device.Model) []*device.Slot {
 // run executes one row of x and returns the first output.
 func run(t *testing.T, e *Executor, m *device.Model, s *device.Slot, x float32) (float32, error) {
 	t.Helper()
+	err := device.Execute(e, rowOf(m, s, x))
+	return firstOf(m, s), err
+}
+
+// rowOf returns a batch of one row of x.
+func rowOf(m *device.Model, s *device.Slot, x float32) device.Batch {
 	payload := make([]byte, m.InBytes)
 	for i := 0; i < len(payload); i += 4 {
 		binary.LittleEndian.PutUint32(payload[i:], math.Float32bits(x))
 	}
 	devicetest.SetInput(m, s, 0, payload)
-	err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: 1})
-	return math.Float32frombits(binary.LittleEndian.Uint32(s.OutputRow(m, 0, 0))), err
+	return device.Batch{Model: m, Slot: s, Rows: 1}
+}
+
+// firstOf returns the first output in a slot.
+func firstOf(m *device.Model, s *device.Slot) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(s.OutputRow(m, 0, 0)))
 }
 
 func openOn(t *testing.T, em cuda.Emulation, c Config) (*cuda.Device, *Executor, error) {

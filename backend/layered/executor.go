@@ -99,31 +99,33 @@ func (p program) Footprint() device.Footprint {
 	return device.Footprint{Static: static, Shared: min(static, p.common), Dynamic: dynamic}
 }
 
-// Update reads the weights' file and compiles it for the batch sizes in use.
-func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
+// Succeed reads the weights and compiles them for the batch sizes in use.
+func (p program) Succeed(m *device.Model, weights *repo.Model) (accel.Program, error) {
 	if err := p.model.CheckUpdate(weights); err != nil {
 		return nil, err
 	}
 
-	g, _, err := readGraph(weights, p.model)
+	g, part, err := readGraph(weights, p.model)
 	if err != nil {
 		return nil, err
 	}
 
-	// Batch sizes that are planned after this are compiled when the weights are replaced.
+	// Batch sizes that are planned after this are compiled by the model's Succeed.
 	p.shared.Lock()
 	batches := p.Planned()
 	p.shared.Unlock()
 
 	// Compilation needs no lock, so batches continue meanwhile.
 	w, err := p.Weights(g, batches)
-	if errors.Is(err, executor.ErrShape) {
-		err = fmt.Errorf("%w: %w", device.ErrShape, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, markShape(err)
 	}
-	return func(after *cuda.Event) error { return p.Replace(w, after) }, nil
+
+	next, err := p.Model.Succeed(w, p.shared)
+	if err != nil {
+		return nil, markShape(err)
+	}
+	return program{next, p.e, m, part.SharedBytes, p.shared}, nil
 }
 
 // Close removes the model, and records the freed memory.
@@ -161,6 +163,14 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 		return nil, markUnsupported(err)
 	}
 	return program{l, e, m, part.SharedBytes, shared}, nil
+}
+
+// markShape wraps the error of weights that need a load with device.ErrShape.
+func markShape(err error) error {
+	if errors.Is(err, executor.ErrShape) {
+		return fmt.Errorf("%w: %w", device.ErrShape, err)
+	}
+	return err
 }
 
 // markUnsupported wraps the error of an unsupported model with device.ErrUnsupported.

@@ -54,28 +54,33 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	return device.Footprint{Static: l.session.held, Warm: !e.runtime.warmsFirst(l.session)}, nil
 }
 
-// Update opens another session for m, which later batches use; those under way end with the old one.
-func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
+// Prepare opens another session for m, which batches use after the switch; those under way end with the old one.
+func (e *Executor) Prepare(m *device.Model, weights *repo.Model) (device.Update, error) {
 	e.mu.RLock()
 	old := e.models[m]
 	e.mu.RUnlock()
 	if old == nil {
-		return fmt.Errorf("update %s: not loaded", m.Name)
+		return device.Update{}, fmt.Errorf("update %s: not loaded", m.Name)
 	}
 	if err := m.CheckUpdate(weights); err != nil {
-		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
+		return device.Update{}, fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
 
 	l, err := e.openSession(m, weights)
 	if err != nil {
-		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
+		return device.Update{}, fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
 
-	// Batches use the new session from here on; the old one is freed when its last batch has ended.
-	e.mu.Lock()
-	e.models[m] = l
-	e.mu.Unlock()
-	return e.freeLoaded(old)
+	// The old session is freed when its last batch has ended.
+	return device.Update{
+		Switch: func() error {
+			e.mu.Lock()
+			e.models[m] = l
+			e.mu.Unlock()
+			return e.freeLoaded(old)
+		},
+		Discard: func() error { return e.freeLoaded(l) },
+	}, nil
 }
 
 // Unload frees m's bindings, and its session if no other executor uses it, and returns the memory to the system.

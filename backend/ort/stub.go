@@ -51,9 +51,9 @@ func (e *Executor) Load(*device.Model) (device.Footprint, error) {
 	return device.Footprint{}, missingLibrary(libraryName, errNoCgo)
 }
 
-// Update always fails.
-func (e *Executor) Update(*device.Model, *repo.Model) error {
-	return missingLibrary(libraryName, errNoCgo)
+// Prepare always fails.
+func (e *Executor) Prepare(*device.Model, *repo.Model) (device.Update, error) {
+	return device.Update{}, missingLibrary(libraryName, errNoCgo)
 }
 
 // Unload always fails.

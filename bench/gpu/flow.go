@@ -115,8 +115,10 @@ func (p program) Release(n int) error { return p.Model.Release(n, nil) }
 // Footprint returns zero: the rig manages its own memory.
 func (p program) Footprint() device.Footprint { return device.Footprint{} }
 
-// Update is never called here.
-func (p program) Update(*repo.Model) (func(*cuda.Event) error, error) { return nil, device.ErrShape }
+// Succeed is never called here.
+func (p program) Succeed(*device.Model, *repo.Model) (accel.Program, error) {
+	return nil, device.ErrShape
+}
 
 // Close leaves the model to the rig.
 func (p program) Close() error { return nil }

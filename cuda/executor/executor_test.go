@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -414,9 +415,10 @@ func TestEarlyExitInHalfPrecision(t *testing.T) {
 	}
 }
 
-// TestReplacedWeightsKeepTheirGraphs replaces a model's weights after its batches were captured: the results use the
-// new weights, and no graph is captured again.
-func TestReplacedWeightsKeepTheirGraphs(t *testing.T) {
+// TestASuccessorIsReady gives a model whose batches are captured a successor with other weights: while batches of both
+// are run, the results are each one's own; the successor's first batches capture nothing and copy nothing in, and neither
+// needs the other to close.
+func TestASuccessorIsReady(t *testing.T) {
 	captures := 0
 	d, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: kernels.Reference(), Fault: func(s cuda.Site) cuda.Fault {
 		if s.Op == "capture" {
@@ -432,22 +434,79 @@ func TestReplacedWeightsKeepTheirGraphs(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		r.enqueue(m, n, 5, 1, 7)
 	}
-	before := captures
-	if before != 3 {
-		t.Fatalf("%d captures for three batch sizes", before)
+	if captures != 3 {
+		t.Fatalf("%d captures for three batch sizes", captures)
 	}
 
 	w, err := m.Weights(adder("b", 5, 40), m.Planned())
 	must(t, err)
-	must(t, m.Replace(w, nil))
+	next, err := m.Succeed(w, new(sync.Mutex))
+	must(t, err)
+	ready, loads := captures, r.r.Stats().Loads
 	for n := 1; n <= 3; n++ {
-		r.enqueue(m, n, 5, 40, 9)
+		r.enqueue(next, n, 5, 40, 9)
+		r.enqueue(m, n, 5, 1, 7)
 	}
-	if captures != before {
-		t.Errorf("%d graphs were captured anew", captures-before)
+	if captures != ready || r.r.Stats().Loads != loads+6 { // activations alone, once a batch
+		t.Errorf("%d graphs were captured and %d contents brought in by batches", captures-ready, r.r.Stats().Loads-loads)
 	}
 	if _, err := m.Weights(adder("deeper", 6, 1), m.Planned()); !errors.Is(err, executor.ErrShape) {
 		t.Errorf("a graph of another depth: %v, want %v", err, executor.ErrShape)
+	}
+
+	must(t, m.Close())
+	r.enqueue(next, 2, 5, 40, 9)
+	must(t, next.Close())
+	if s := r.r.Stats(); s.DeviceBytes != 0 {
+		t.Errorf("%d bytes held without a model", s.DeviceBytes)
+	}
+}
+
+// TestASuccessorWithoutRoomComesWithItsFirstBatch: where the device does not hold both models, the old one keeps its place
+// until the other's first batch.
+func TestASuccessorWithoutRoomComesWithItsFirstBatch(t *testing.T) {
+	d, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: kernels.Reference()})
+	must(t, err)
+	r := openOn(t, d, 36<<10, true)
+	defer r.close()
+	m, err := r.r.Load(adder("a", 5, 1), executor.Options{BatchMax: 1})
+	must(t, err)
+	r.enqueue(m, 1, 5, 1, 7)
+	w, err := m.Weights(adder("b", 5, 40), m.Planned())
+	must(t, err)
+	next, err := m.Succeed(w, new(sync.Mutex))
+	must(t, err)
+
+	evictions := func() int64 { return r.r.Stats().ToPinned + r.r.Stats().ToPageable }
+	if n := evictions(); n != 0 {
+		t.Errorf("%d contents were evicted for a model that no batch asks for", n)
+	}
+	r.enqueue(m, 1, 5, 1, 7)
+	r.enqueue(next, 1, 5, 40, 9)
+	if evictions() == 0 {
+		t.Error("the device holds both models, so this shows nothing")
+	}
+	must(t, next.Close())
+	must(t, m.Close())
+}
+
+// TestLayersThatWereTheSame: two layers of a sharing model with the same bytes have one content, which weights that differ
+// between them do not fit.
+func TestLayersThatWereTheSame(t *testing.T) {
+	r := open(t, 1<<20, true)
+	defer r.close()
+	twice := adder("a", 3, 1)
+	twice.Constants[3].Data = twice.Constants[1].Data
+	m, err := r.r.Load(twice, executor.Options{BatchMax: 1, Share: true})
+	must(t, err)
+	before := r.r.Stats()
+	w, err := m.Weights(adder("b", 3, 40), m.Planned())
+	must(t, err)
+	if _, err := m.Succeed(w, new(sync.Mutex)); !errors.Is(err, executor.ErrShape) {
+		t.Errorf("layers that differ now: %v, want %v", err, executor.ErrShape)
+	}
+	if after := r.r.Stats(); after.DeviceBytes != before.DeviceBytes {
+		t.Errorf("%d bytes on the device before, %d after", before.DeviceBytes, after.DeviceBytes)
 	}
 	must(t, m.Close())
 }

@@ -52,8 +52,7 @@ type Options struct {
 	SLO       time.Duration    // the model's, for the eviction score
 	Precision layers.Precision // how parameters and activations are stored
 	// Share lets a layer whose parameters are, byte for byte, those of a layer of another sharing model use that
-	// model's copy: an early exit and its model hold their common parameters once. Such a model cannot be updated in
-	// place.
+	// model's copy: an early exit and its model hold their common parameters once.
 	Share bool
 	// Shared guards the Runtime, and Load's caller holds it. Load releases it now and then, so that batches of other
 	// models continue. nil: no other goroutine uses the Runtime meanwhile.
@@ -114,8 +113,11 @@ func (m *Model) Close() error {
 		for _, c := range p.captured {
 			c.graph.Free()
 		}
-		if p.hasWork {
-			remove(p.work)
+		if p.work == nil {
+			continue
+		}
+		if p.work.users--; p.work.users == 0 {
+			remove(p.work.id)
 		}
 	}
 

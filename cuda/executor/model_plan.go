@@ -14,18 +14,25 @@ type plan struct {
 	params   []place          // of each of Params
 	contents []residency.ID   // of all layers, without duplicates, then the activations
 	byLayer  [][]residency.ID // of each layer
-	work     residency.ID     // the activations
-	hasWork  bool
-	launches [][]launch // of each layer
+	work     *activations     // nil: none
+	launches [][]launch       // of each layer
 	captured map[key]*captured
+}
+
+// activations are the memory of a batch's intermediates, one content that a model shares with its successors: their
+// batches follow each other on one stream.
+type activations struct {
+	id    residency.ID
+	users int // models
 }
 
 // key identifies the memory of a batch's tensors: graphs contain addresses.
 type key struct{ in, out cuda.Address }
 
 type captured struct {
-	graph *cuda.Graph
-	base  []cuda.Address
+	graph  *cuda.Graph
+	base   []cuda.Address
+	stream *cuda.Stream // of its batches
 }
 
 // planFor is Plan with the executor's state.
@@ -99,7 +106,7 @@ func (m *Model) settleContents(p *plan) error {
 		return fmt.Errorf("activations of a batch of %d: %w", p.Batch, err)
 	}
 
-	p.work, p.hasWork = id, true
+	p.work = &activations{id, 1}
 	p.contents = append(p.contents, id)
 	return nil
 }

@@ -65,8 +65,8 @@ func (m *Model) bufferBases(p *plan, inputs, outputs []cuda.Address) []cuda.Addr
 				a += cuda.Address(at.offset)
 			}
 		case layers.Activation:
-			if p.hasWork {
-				a = m.r.store.Address(p.work) + cuda.Address(b.Offset)
+			if p.work != nil {
+				a = m.r.store.Address(p.work.id) + cuda.Address(b.Offset)
 			}
 		}
 
@@ -114,7 +114,7 @@ func (m *Model) captureGraph(st *cuda.Stream, p *plan, base []cuda.Address, k ke
 		return nil, fmt.Errorf("capture a batch of %d: %w", p.Batch, err)
 	}
 
-	p.captured[k] = &captured{graph: g, base: slices.Clone(base)}
+	p.captured[k] = &captured{graph: g, base: slices.Clone(base), stream: st}
 	return g, nil
 }
 
@@ -185,11 +185,11 @@ func (r *run) runLayers(ctx context.Context) (ran int, err error) {
 		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.contents, nil)) }()
 	case !errors.Is(whole, residency.ErrDoesNotFit):
 		return 0, whole
-	case r.p.hasWork: // the activations must stay; parameters are loaded and evicted
-		if err := r.acquireContents([]residency.ID{r.p.work}); err != nil {
+	case r.p.work != nil: // the activations must stay; parameters are loaded and evicted
+		if err := r.acquireContents([]residency.ID{r.p.work.id}); err != nil {
 			return 0, err
 		}
-		defer func() { err = errors.Join(err, r.m.r.store.Release([]residency.ID{r.p.work}, nil)) }()
+		defer func() { err = errors.Join(err, r.m.r.store.Release([]residency.ID{r.p.work.id}, nil)) }()
 	}
 
 	for i := range r.p.Layers {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/layers"
 	"downbeat.dev/cuda/residency"
 )
@@ -14,7 +13,7 @@ import (
 // but part of a launch.
 var ErrShape = errors.New("executor: the graphs differ in more than their parameters' values")
 
-// Weights are new values for a model's parameters, prepared to replace the current ones.
+// Weights are other values for a model's parameters, checked to fit it.
 type Weights struct {
 	model *Model
 	graph *layers.Graph
@@ -35,10 +34,6 @@ func (m *Model) Planned() (batches []int) {
 // Weights compiles g for batches, which Planned returned. It only reads immutable state, so batches may be enqueued
 // meanwhile. The error wraps ErrShape if g is not the model's graph with other weights.
 func (m *Model) Weights(g *layers.Graph, batches []int) (*Weights, error) {
-	if m.share {
-		return nil, fmt.Errorf("its parameters may be another model's, too: %w", ErrShape)
-	}
-
 	w := &Weights{model: m, graph: g, data: map[string][]byte{}, seen: make([]bool, m.max)}
 	for _, n := range batches {
 		if err := w.addBatch(n); err != nil {
@@ -95,47 +90,6 @@ func comparePlans(a, b *layers.Plan) error {
 			}
 		}
 	}
-	return nil
-}
-
-// Replace applies w: batches enqueued so far keep the old values if after is recorded after them, later ones use the
-// new values. Addresses stay, and with them the captured graphs.
-func (m *Model) Replace(w *Weights, after *cuda.Event) error {
-	for _, n := range m.Planned() { // those compiled meanwhile
-		if !w.seen[n-1] {
-			if err := w.addBatch(n); err != nil {
-				return err
-			}
-		}
-	}
-
-	// Several parameters share one content: assemble it before replacing it.
-	contents := map[residency.ID][]byte{}
-	for name, at := range m.params {
-		data, ok := w.data[name]
-		if !ok {
-			continue // counters, which are in no graph
-		}
-		if contents[at.content] == nil {
-			contents[at.content] = make([]byte, m.r.store.Bytes(at.content))
-		}
-		copy(contents[at.content][at.offset:], data)
-	}
-
-	for id, data := range contents {
-		if err := m.r.store.Replace(id, data, after); err != nil {
-			return err
-		}
-	}
-
-	for _, p := range m.plans {
-		for i := 0; p != nil && i < len(p.Params); i++ {
-			if data, ok := w.data[p.Params[i].Name]; ok {
-				p.Params[i].Data = data
-			}
-		}
-	}
-	m.graph = w.graph
 	return nil
 }
 

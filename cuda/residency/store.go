@@ -199,40 +199,29 @@ func (s *Store) Bytes(id ID) int64 {
 	return s.table.contents[id].Bytes
 }
 
-// Replace gives a content other bytes, of equal length, which must stay unchanged until Remove. A use acquired before
-// reads the old bytes if after, when not nil, is recorded after it; a use acquired later reads the new ones. The
-// content keeps its place and address on the device.
-func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
-	if _, err := s.table.findEntry(id); err != nil {
-		return err
+// Describe returns a content's description.
+func (s *Store) Describe(id ID) Content { return s.table.contents[id].Content }
+
+// Hold is Acquire of one content if there is room for it without evicting others. ended is recorded when its bytes are
+// on the device.
+func (s *Store) Hold(now time.Duration, id ID, ended *cuda.Event) (fits bool, err error) {
+	if !s.table.hasRoom(id) {
+		return false, nil
 	}
 
-	b := &s.bodies[id]
-	if int64(len(data)) != s.Bytes(id) {
-		return fmt.Errorf("content %q: %d bytes of data for %d", s.table.contents[id].Name, len(data), s.Bytes(id))
+	if s.moves, err = s.table.Acquire(now, []ID{id}, s.moves[:0]); err != nil {
+		return false, err
 	}
-
-	// An evicted copy is stale. Its slab may still be the destination of a copy under way.
-	b.data, b.owned, b.dirty = data, false, false
-	if b.slab != nil {
-		s.leaving = append(s.leaving, departure{slab: b.slab})
-		b.slab = nil
-		s.table.putEntry(&s.table.contents[id], Pageable)
+	err = s.performMoves(s.moves)
+	if err == nil {
+		s.beginScratch()
+		s.scratch.Record(s.load, ended)
+		err = s.flushScratch()
 	}
-	if b.addr == 0 {
-		return nil
+	if err != nil {
+		s.undoUses([]ID{id})
 	}
-
-	s.beginScratch()
-	// Batches that were enqueued before read the old values.
-	if after != nil {
-		s.scratch.Wait(s.load, after)
-	}
-
-	s.scratch.CopyIn(s.load, b.addr, data)
-	s.scratch.Record(s.load, s.moved)
-	s.stats.BytesIn += int64(len(data))
-	return s.flushScratch()
+	return err == nil, err
 }
 
 // Remove removes a content that is not in use.

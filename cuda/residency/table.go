@@ -232,6 +232,12 @@ func (t *Table) Acquire(now time.Duration, ids []ID, moves []Move) ([]Move, erro
 	return moves, nil
 }
 
+// hasRoom reports whether a content is on the device, or fits there without evicting others.
+func (t *Table) hasRoom(id ID) bool {
+	e, err := t.findEntry(id)
+	return err == nil && (e.place == Device || t.deviceUsed+e.Bytes <= t.deviceMax)
+}
+
 func (t *Table) endUses(ids []ID) {
 	for _, id := range ids {
 		t.contents[id].users--

@@ -30,8 +30,11 @@ func (e *executor) Load(m *device.Model) (device.Footprint, error) {
 	return device.Footprint{Warm: true}, nil
 }
 
-// Update implements device.Executor: a function has no weights.
-func (e *executor) Update(*device.Model, *repo.Model) error { return nil }
+// Prepare implements device.Executor: a function has no weights.
+func (e *executor) Prepare(*device.Model, *repo.Model) (device.Update, error) {
+	nothing := func() error { return nil }
+	return device.Update{Switch: nothing, Discard: nothing}, nil
+}
 
 // Unload implements device.Executor.
 func (e *executor) Unload(*device.Model) error { return nil }

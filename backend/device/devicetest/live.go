@@ -115,20 +115,26 @@ func (c Case) loadUnderLoad(t *testing.T) {
 // after the Update the new one.
 func (c Case) updateUnderLoad(t *testing.T) {
 	e, slots := c.loadAll(t)
-	var updated atomic.Bool
+	var switches, updated atomic.Bool
 	s := c.serveStream(t, e, slots[0], func(input, got []byte) bool {
-		return bytes.Equal(got, c.Updated(input)) || !updated.Load() && bytes.Equal(got, c.Want(c.Models[0], input))
+		return switches.Load() && bytes.Equal(got, c.Updated(input)) || !updated.Load() && bytes.Equal(got, c.Want(c.Models[0], input))
 	})
 	defer s.endStream()
 
 	m := c.Models[0]
-	if err := e.Update(m, c.Other); !errors.Is(err, device.ErrShape) {
+	if _, err := e.Prepare(m, c.Other); !errors.Is(err, device.ErrShape) {
 		t.Errorf("update with other shapes: %v, want %v", err, device.ErrShape)
 	}
 
 	s.awaitBatches(2)
-	if err := e.Update(m, c.Weights); err != nil {
-		t.Fatalf("update: %v", err)
+	c.prepareInVain(t, e, s)
+	u, err := e.Prepare(m, c.Weights)
+	if err != nil {
+		t.Fatalf("prepare: %v", err)
+	}
+	switches.Store(true)
+	if err := u.Switch(); err != nil {
+		t.Fatalf("switch: %v", err)
 	}
 	s.awaitBatches(2) // of which the first may have been submitted before
 	updated.Store(true)
@@ -137,8 +143,12 @@ func (c Case) updateUnderLoad(t *testing.T) {
 	s.endStream()
 
 	back := *m.Source
-	if err := e.Update(m, &back); err != nil {
-		t.Fatalf("update back: %v", err)
+	u, err = e.Prepare(m, &back)
+	if err != nil {
+		t.Fatalf("prepare the first weights: %v", err)
+	}
+	if err := u.Switch(); err != nil {
+		t.Fatalf("switch back: %v", err)
 	}
 	input := c.fillRow(m, slots[0], 0, rand.New(rand.NewPCG(1, 1)))
 	if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
@@ -146,6 +156,29 @@ func (c Case) updateUnderLoad(t *testing.T) {
 	}
 	if got, want := Output(m, slots[0], 0), c.Want(m, input); !bytes.Equal(got, want) {
 		t.Errorf("with its first weights again: % x, want % x", headOf(got), headOf(want))
+	}
+}
+
+// prepareInVain prepares weights and discards them: batches beside them have the old output before and after, and no
+// memory is lost.
+func (c Case) prepareInVain(t *testing.T, e device.Executor, s *stream) {
+	m, held := c.Models[0], int64(-1)
+	for range 3 {
+		u, err := e.Prepare(m, c.Weights)
+		if err != nil {
+			t.Fatalf("prepare: %v", err)
+		}
+		s.awaitBatches(3)
+		if err := u.Discard(); err != nil {
+			t.Fatalf("discard: %v", err)
+		}
+		s.awaitBatches(2)
+
+		now := e.Memory().DeviceBytes
+		if held >= 0 && now > held {
+			t.Errorf("%d bytes on the device after a discarded update, %d before", now, held)
+		}
+		held = now
 	}
 }
 
@@ -194,7 +227,7 @@ func (c Case) checkUnload(t *testing.T) {
 	if err := e.Unload(m); err == nil {
 		t.Error("a model was unloaded twice")
 	}
-	if err := e.Update(m, m.Source); err == nil {
+	if _, err := e.Prepare(m, m.Source); err == nil {
 		t.Error("an unloaded model was updated")
 	}
 
