@@ -88,7 +88,7 @@ func (g *registry) adviseSlow(b *Backend) {
 		c := g.clusters[u.sub]
 		for _, id := range c.models {
 			name := g.models[id].info.Name
-			if plan.IsMuchSlower(u.profile(id), c.table(id, b)) && !slices.Contains(slow, name) {
+			if plan.IsMuchSlower(u.profile(id), c.kindProfile(id, b)) && !slices.Contains(slow, name) {
 				slow, label = append(slow, name), c.label
 			}
 		}

@@ -78,7 +78,7 @@ func (g *registry) homesOf(m *entry) (homes []home) {
 		if len(c.gpus) == 0 {
 			continue
 		}
-		if table := c.table(m.info.ID, nil); table != nil {
+		if table := c.kindProfile(m.info.ID, nil); table != nil {
 			homes = append(homes, home{sub: c.number, table: table})
 		}
 	}

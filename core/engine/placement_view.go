@@ -30,7 +30,7 @@ func (g *registry) viewPlacement() *placementView {
 		backends = append(backends, b)
 		for i, u := range b.gpus {
 			// Number the pools in the order in which they appear.
-			key := b.pooled(i, nil).Pool
+			key := b.describePooled(i, nil).Pool
 			if _, known := pools[key]; !known {
 				pools[key] = int32(len(pools))
 			}

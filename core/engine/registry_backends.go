@@ -169,7 +169,7 @@ func (g *registry) removeBackend(b *Backend) {
 
 	for _, u := range gpus {
 		g.retireGPU(u)
-		g.clusters[u.sub].remove(u)
+		g.clusters[u.sub].removeGPU(u)
 	}
 	g.countGPUs(gpus)
 

@@ -41,9 +41,9 @@ func (g *registry) haveAllLoaded(c *cluster, loaded []uint32) bool {
 		}
 	}
 
-	first := c.gpus[0].b.pooled(int(c.gpus[0].index), loaded)
+	first := c.gpus[0].b.describePooled(int(c.gpus[0].index), loaded)
 	return !slices.ContainsFunc(c.gpus[1:], func(u *gpu) bool {
-		other := u.b.pooled(int(u.index), g.loadedOn(u.b, int(u.index)))
+		other := u.b.describePooled(int(u.index), g.loadedOn(u.b, int(u.index)))
 		return !first.MayShare(&other)
 	})
 }
