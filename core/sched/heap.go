@@ -1,16 +1,18 @@
 package sched
 
 // heap is an indexed 4-ary min-heap of candidates by (key, model), each model at most once. A candidate's position is
-// in its rival. Ties go to the smaller model, so the order is total.
+// in its rival, so any candidate can move or go.
 type heap struct {
 	item []heapItem
 }
 
+// heapItem is an entry of a heap: when it is due, and the number of what is due.
 type heapItem struct {
 	key Time
 	id  uint32
 }
 
+// before orders items by their keys. Equal keys go by the number, so that the order is total.
 func (a heapItem) before(b heapItem) bool {
 	return a.key < b.key || a.key == b.key && a.id < b.id
 }

@@ -14,7 +14,7 @@ type places struct {
 	queued   []int32    // indices in models: services with several homes that may have queued requests
 	changed  []int32    // those of them that have changed since the latest schedule
 	set      []int32    // scratch: those being placed
-	order    []urgent   // scratch: a heap of those that have requests without a place
+	order    []heapItem // scratch: a heap of those that have requests without a place, by index in set
 	round    uint32     // number of the schedule, so that each service counts once in it
 	looked   int        // services placed since queued was last cleaned
 	whole    bool       // place all of them

@@ -266,7 +266,7 @@ func TestTheMostUrgentIsPlacedFirst(t *testing.T) {
 				want, first = k, m.mustStart()
 			}
 		}
-		if got := int(p.places.order[0].place); got != want {
+		if got := int(p.places.order[0].id); got != want {
 			t.Fatalf("service %d of the set is next, want %d", got, want)
 		}
 		m := &p.models[p.places.set[want]]

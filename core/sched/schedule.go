@@ -20,7 +20,7 @@ func (p *Partition) placeQueues(now Time) {
 		if len(s.order) == 0 && !p.orderSet() {
 			break
 		}
-		m := &p.models[s.set[s.order[0].place]]
+		m := &p.models[s.set[s.order[0].id]]
 		p.placeNext(now, soon, m)
 		p.reorderFirst(m)
 	}
