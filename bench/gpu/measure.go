@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"math/rand/v2"
-	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"downbeat.dev/backend/onnx"
@@ -17,55 +13,6 @@ import (
 	"downbeat.dev/cuda/executor"
 	"downbeat.dev/cuda/layers"
 )
-
-// Rates are the hardware's peak rates; the defaults are an H200's.
-type Rates struct {
-	Memory float64 // bytes per second of device memory
-	FLOP   float64 // per second, in fp32 without tensor cores, as for fp32 here and in PyTorch without TF32
-	Matrix float64 // per second, in half precision on tensor cores
-}
-
-// H200 reaches 4.3 TB/s and, in large products of random numbers, 790 TFLOP/s in bfloat16; 66.9 TFLOP/s in fp32 is
-// from its data sheet.
-var H200 = Rates{Memory: 4.3e12, FLOP: 66.9e12, Matrix: 790e12}
-
-// rateOf returns the arithmetic rate of a precision.
-func (r Rates) rateOf(p layers.Precision) float64 {
-	if p == layers.FP32 {
-		return r.FLOP
-	}
-	return r.Matrix
-}
-
-// Row is one measurement. Times are microseconds on the device for a batch whose tensors are there, except cpu_us,
-// which is the host's time from the first command to the return of Submit.
-type Row struct {
-	Graph     string   `json:"graph"`
-	Precision string   `json:"precision"`
-	Batch     int      `json:"batch"`
-	OursUS    float64  `json:"ours_us"` // median
-	P99US     float64  `json:"p99_us"`
-	TorchUS   *float64 `json:"torch_us"` // PyTorch with CUDA graphs in the same call; null without it
-	FloorUS   float64  `json:"floor_us"` // the larger of bytes over bandwidth and FLOP over rate
-	Ratio     *float64 `json:"ratio"`    // ours over torch; null without torch
-	Floor     float64  `json:"floor_ratio"`
-	CPUUS     float64  `json:"cpu_us"`
-	Allocs    float64  `json:"allocs"` // by the host, per batch
-	Layers    int      `json:"layers"`
-	Kernels   string   `json:"kernels"` // number of launches of each kernel, of cublasLt and of cudnn
-
-	LayerTimes []LayerTime `json:"layer_times,omitempty"`
-}
-
-// LayerTime is the time of a layer by itself: the least of several runs, without a graph, so short layers include
-// their launches.
-type LayerTime struct {
-	Layer   string  `json:"layer"`
-	Op      string  `json:"op"`
-	Kernels string  `json:"kernels"`
-	US      float64 `json:"us"`
-	FloorUS float64 `json:"floor_us"`
-}
 
 // Config is the configuration of Run.
 type Config struct {
@@ -184,127 +131,4 @@ func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.rateOf(c.Precision)) * 1e6
 	row.Floor, row.Layers = row.OursUS/row.FloorUS, len(plan.Layers)
 	return row, nil
-}
-
-// A row ends after Rounds batches, or after rowLimitUS of device time with at least roundsMin.
-const (
-	warmRounds = 20
-	roundsMin  = 20
-	rowLimitUS = 2e6
-)
-
-// timings are the times of a row's batches in µs, on the device and on the host, and the allocations per batch.
-type timings struct {
-	device, host []float64
-	allocs       float64
-}
-
-// timeBatches runs batches of n, after a warm-up.
-func (c Config) timeBatches(ctx context.Context, b *rig, n int) (t timings, err error) {
-	from, err := b.dev.NewEvent()
-	if err != nil {
-		return t, err
-	}
-	defer from.Free()
-
-	t.device, t.host = make([]float64, 0, c.Rounds), make([]float64, 0, c.Rounds)
-	var before, after runtime.MemStats
-	var spent float64
-	for i := -min(c.Rounds, warmRounds); i < c.Rounds && (spent < rowLimitUS || len(t.device) < roundsMin); i++ {
-		// Count allocations from the end of the warm-up.
-		if i == 0 {
-			runtime.ReadMemStats(&before)
-		}
-		took, cpu, err := b.runOnce(n, from, c.Timeout)
-		if err != nil {
-			return t, err
-		}
-
-		if i >= 0 {
-			t.device, t.host = append(t.device, took), append(t.host, cpu)
-			spent += took
-		}
-		if ctx.Err() != nil {
-			return t, ctx.Err()
-		}
-	}
-
-	runtime.ReadMemStats(&after)
-	t.allocs = float64(after.Mallocs-before.Mallocs) / float64(len(t.device))
-	return t, nil
-}
-
-// tallyKernels counts launches by kernel.
-func tallyKernels(choices []executor.Choice) string {
-	count := map[string]int{}
-	for _, c := range choices {
-		count[c.Kernel]++
-	}
-
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(count)) {
-		all = append(all, fmt.Sprintf("%s×%d", name, count[name]))
-	}
-	return strings.Join(all, " ")
-}
-
-// timeLayers times each layer of a batch by itself.
-func (c Config) timeLayers(ctx context.Context, b *rig, n int, choices []executor.Choice) ([]LayerTime, error) {
-	plan, err := b.model.Plan(n)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]LayerTime, len(plan.Layers))
-	for i := range all {
-		l := &plan.Layers[i]
-		floor := max(float64(l.Bytes)/c.Rates.Memory, float64(l.FLOP)/c.Rates.rateOf(c.Precision)) * 1e6
-
-		var its []executor.Choice
-		for _, k := range choices {
-			if k.Layer == l.Name && k.Op == l.Op {
-				its = append(its, k)
-			}
-		}
-		all[i] = LayerTime{Layer: l.Name, Op: l.Op, Kernels: tallyKernels(its), FloorUS: floor, US: math.Inf(1)}
-	}
-
-	// The least of five runs: a layer is too short to be timed by one.
-	for range 5 {
-		_, err := b.model.Run(ctx, b.stream, n, b.inputs, b.outputs, func(i int, _ *layers.Layer, took time.Duration) executor.Action {
-			all[i].US = min(all[i].US, float64(took)/1e3)
-			return executor.Continue
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-// runOnce runs a batch whose tensors are on the device, and returns its device time and the host's time to enqueue
-// it.
-func (b *rig) runOnce(n int, from *cuda.Event, limit time.Duration) (deviceUS, hostUS float64, err error) {
-	start := time.Now()
-	b.sub.Reset()
-	b.sub.Record(b.stream, from)
-	if err := b.model.Enqueue(&b.sub, b.stream, n, b.inputs, b.outputs); err != nil {
-		return 0, 0, err
-	}
-
-	b.sub.Record(b.stream, b.done)
-	if err := b.dev.Submit(&b.sub); err != nil {
-		return 0, 0, err
-	}
-
-	// Host time ends with the submission: the rest is waiting.
-	hostUS = float64(time.Since(start)) / 1e3
-	if err := b.dev.WaitFor(limit, b.done); err != nil {
-		return 0, 0, err
-	}
-	if err := b.model.Release(n, nil); err != nil {
-		return 0, 0, err
-	}
-
-	took, err := b.dev.Elapsed(from, b.done)
-	return float64(took) / 1e3, hostUS, err
 }

@@ -2,300 +2,156 @@ package layers
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"downbeat.dev/cuda/kernels"
 )
 
-// copyTo emits a strided copy of a box of dims elements from x at xOff to y at yOff, in elements.
-func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) error {
-	d, s, err := joinDims(dims, xs, ys)
-	if err != nil {
-		return err
-	}
-
-	count := int64(1)
-	for _, n := range dims {
-		count *= int64(n)
-	}
-
-	from := c.refOf(x) // determines how a constant is stored
-	size := x.stored.Size()
-	p := kernels.Copy{X: from + uint64(xOff*size), Y: c.refOf(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
-	grid, block := kernels.Elementwise(count)
-	emitLaunch(c, "copy", 2, grid, block, &p)
-	return nil
-}
-
-func lowerView(c *compiler, n *Node) error {
-	return c.aliasResult(n.Outputs[0], c.plainInput(0), c.plainInput(0).Dims)
-}
-
-func lowerReshape(c *compiler, n *Node) error {
+// lowerSlice takes its bounds from inputs; before operator set 10, from attributes.
+func lowerSlice(c *compiler, n *Node) error {
 	x := c.plainInput(0)
-	want, err := c.intsAttr("shape", 1)
-	if err != nil {
-		return err
-	}
 
-	// 0 keeps the input's dimension, and one −1 stands for the remaining elements.
-	dims, free := slices.Clone(want), -1
-	for i, d := range dims {
-		switch {
-		case d == 0 && c.intAttr("allowzero", 0) == 0:
-			if i >= len(x.Dims) {
-				return fmt.Errorf("shape %v keeps dimension %d of %v", want, i, x.Dims)
-			}
-			dims[i] = x.Dims[i]
-		case d == -1 && free < 0:
-			free, dims[i] = i, 1
-		case d < 0:
-			return fmt.Errorf("shape %v", want)
-		}
-	}
-
-	total, err := Elements(dims)
-	if err != nil {
-		return err
-	}
-
-	// A remainder is refused below, like any other wrong number of elements.
-	if free >= 0 && total > 0 {
-		dims[free] = x.elements() / total
-		total *= dims[free]
-	}
-
-	if total != x.elements() {
-		return fmt.Errorf("shape %v for the %d elements of %v", want, x.elements(), x.Dims)
-	}
-	return c.aliasResult(n.Outputs[0], x, dims)
-}
-
-func lowerFlatten(c *compiler, n *Node) error {
-	x := c.plainInput(0)
-	a := c.intAttr("axis", 1)
-	if a < 0 {
-		a += len(x.Dims)
-	}
-	if a < 0 || a > len(x.Dims) {
-		return fmt.Errorf("axis %d of %v", a, x.Dims)
-	}
-	return c.aliasResult(n.Outputs[0], x, []int{countElements(x.Dims[:a]), countElements(x.Dims[a:])})
-}
-
-func lowerSqueeze(c *compiler, n *Node) error {
-	x := c.plainInput(0)
-	axes, err := c.intsAttr("axes", 1)
-	if err != nil {
-		return err
-	}
-
-	drop := make([]bool, len(x.Dims))
-	for _, a := range axes {
-		i, err := axisIndex(a, len(x.Dims))
-		if err != nil {
+	var list [4][]int // starts, ends, axes, steps
+	for i, name := range []string{"starts", "ends", "axes", "steps"} {
+		var err error
+		if list[i], err = c.intsAttr(name, i+1); err != nil {
 			return err
 		}
-		if x.Dims[i] != 1 {
-			return fmt.Errorf("dimension %d of %v is not 1", i, x.Dims)
+	}
+	starts, ends, axes, steps := list[0], list[1], list[2], list[3]
+
+	dims, xs, off := slices.Clone(x.Dims), denseStrides(x.Dims), 0
+
+	for i, start := range starts {
+		at, step := i, 1
+		if axes != nil && i < len(axes) {
+			at = axes[i]
 		}
-		drop[i] = true
+		if i < len(steps) {
+			step = steps[i]
+		}
+
+		// The smallest integer has no negative, which sliceSpan needs.
+		a, err := axisIndex(at, len(dims))
+		if err != nil || i >= len(ends) || step == 0 || step == math.MinInt {
+			return fmt.Errorf("starts %v, ends %v, axes %v, steps %v of %v", starts, ends, axes, steps, x.Dims)
+		}
+
+		from, count := sliceSpan(start, ends[i], step, x.Dims[a])
+		off += from * xs[a]
+		xs[a] *= step
+		dims[a] = count
 	}
 
-	// Without axes remove every dimension of 1.
-	dims := []int{}
-	for i, d := range x.Dims {
-		if !drop[i] && !(axes == nil && d == 1) {
-			dims = append(dims, d)
-		}
+	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
+	if err != nil {
+		return err
 	}
-	return c.aliasResult(n.Outputs[0], x, dims)
+	return c.copyTo(x, y, dims, xs, denseStrides(dims), off, 0)
 }
 
-func lowerUnsqueeze(c *compiler, n *Node) error {
+// sliceSpan returns where a slice of n elements begins and how many it takes, by NumPy's rules.
+func sliceSpan(start, end, step, n int) (from, count int) {
+	clamp := func(v, low, high int) int {
+		if v < 0 {
+			v = max(v, math.MinInt+n) + n
+		}
+		return min(max(v, low), high)
+	}
+
+	if step > 0 {
+		from, end = clamp(start, 0, n), clamp(end, 0, n)
+		return from, max(0, (end-from+step-1)/step)
+	}
+
+	// Backwards, a slice begins inside and may end before the first element.
+	from, end = clamp(start, 0, n-1), clamp(end, -1, n-1)
+	return from, max(0, (from-end-step-1)/-step)
+}
+
+// lowerPad lowers Pad with a constant: it fills the output, then copies the input into it.
+func lowerPad(c *compiler, n *Node) error {
 	x := c.plainInput(0)
-	axes, err := c.intsAttr("axes", 1)
+	pads, err := c.intsAttr("pads", 1)
 	if err != nil {
 		return err
 	}
 
-	rank := len(x.Dims) + len(axes)
-	fresh := make([]bool, rank)
-	for _, a := range axes {
-		i, err := axisIndex(a, rank)
-		if err != nil {
-			return err
-		}
-		if fresh[i] {
-			return fmt.Errorf("axes %v name one twice", axes)
-		}
-		fresh[i] = true
+	mode := n.Attrs["mode"].Text
+	if len(pads) != 2*len(x.Dims) || x.Type != Float32 || mode != "" && mode != "constant" || c.plainInput(3) != nil {
+		return fmt.Errorf("mode %q, pads %v of %v of %v: %w", mode, pads, x.Dims, x.Type, ErrUnsupported)
 	}
 
-	dims, rest := make([]int, rank), x.Dims
+	value := c.floatAttr("value", 0)
+	if v := c.plainInput(2); v != nil {
+		if !v.isConstant() || v.Type != Float32 || v.elements() != 1 {
+			return fmt.Errorf("value is not a constant: %w", ErrUnsupported)
+		}
+		value = floatsOf(v.data)[0]
+	}
+
+	dims, off := slices.Clone(x.Dims), 0
 	for i := range dims {
-		if dims[i] = 1; !fresh[i] {
-			dims[i], rest = rest[0], rest[1:]
+		before, after := pads[i], pads[len(dims)+i]
+		if before < 0 || after < 0 || before > elementsMax || after > elementsMax {
+			return fmt.Errorf("pads %v: %w", pads, ErrUnsupported)
 		}
+		dims[i] += before + after
 	}
-	return c.aliasResult(n.Outputs[0], x, dims)
+
+	y, err := c.makeResult(n.Outputs[0], Float32, dims)
+	if err != nil {
+		return err
+	}
+
+	// Fill the result with the value, then copy the input into its middle.
+	ys := denseStrides(dims)
+	for i := range dims {
+		off += pads[i] * ys[i]
+	}
+	if err := c.fillTensor(y, value); err != nil {
+		return err
+	}
+	return c.copyTo(x, y, x.Dims, denseStrides(x.Dims), ys, 0, off)
 }
 
-func lowerTranspose(c *compiler, n *Node) error {
-	x := c.plainInput(0)
-	rank := len(x.Dims)
-
-	perm := make([]int, 0, rank)
-	// Without a permutation reverse the dimensions.
-	if a, ok := n.Attrs["perm"]; ok {
-		for _, p := range a.Ints {
-			perm = append(perm, int(p))
-		}
-	} else {
-		for i := range rank {
-			perm = append(perm, rank-1-i)
-		}
-	}
-
-	seen := make([]bool, rank)
-	dims, xs, from := make([]int, rank), make([]int, rank), denseStrides(x.Dims)
-	if len(perm) != rank {
-		return fmt.Errorf("permutation %v of %v", perm, x.Dims)
-	}
-
-	for i, p := range perm {
-		if p < 0 || p >= rank || seen[p] {
-			return fmt.Errorf("permutation %v of %v", perm, x.Dims)
-		}
-		seen[p] = true
-		dims[i], xs[i] = x.Dims[p], from[p]
-	}
-
-	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
-	if err != nil {
-		return err
-	}
-	return c.copyTo(x, y, dims, xs, denseStrides(dims), 0, 0)
+// fillTensor emits the launch that sets every element of a tensor to a value.
+func (c *compiler) fillTensor(y *tensor, value float32) error {
+	constant := &tensor{Value: Value{Type: Float32, Dims: []int{1}}, data: bytesOf([]float32{value}), buffer: -1}
+	return c.copyTo(constant, y, y.Dims, make([]int, len(y.Dims)), denseStrides(y.Dims), 0, 0)
 }
 
-func lowerExpand(c *compiler, n *Node) error {
-	x := c.plainInput(0)
-	want, err := c.constantInts(1, "shape")
-	if err != nil {
-		return err
-	}
-
-	dims, err := broadcastShape(x.Dims, want)
-	if err != nil {
-		return err
-	}
-
-	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
-	if err != nil {
-		return err
-	}
-	return c.copyTo(x, y, dims, repeatedStrides(x.Dims, dims), denseStrides(dims), 0, 0)
-}
-
-func lowerConcat(c *compiler, n *Node) error {
-	first, in := c.anyInput(0), c.anyInput
-
-	// Channels stay last only if every input has them last.
-	if first != nil && !(first.last && c.allImages(n)) {
-		first, in = c.plainInput(0), c.plainInput
-	}
-
-	a, err := axisIndex(c.intAttr("axis", 0), len(first.Dims))
-	if err != nil {
-		return err
-	}
-
-	dims := slices.Clone(first.Dims)
-	dims[a] = 0
-	for i := range n.Inputs {
-		x := in(i)
-		if x == nil || x.Type != first.Type || len(x.Dims) != len(dims) {
-			return fmt.Errorf("input %d does not fit the first", i)
-		}
-		for d := range dims {
-			if d != a && x.Dims[d] != dims[d] {
-				return fmt.Errorf("shapes %v and %v along axis %d", first.Dims, x.Dims, a)
-			}
-		}
-		dims[a] += x.Dims[a]
-	}
-
-	y, err := c.makeResult(n.Outputs[0], first.Type, dims)
-	if err != nil {
-		return err
-	}
-
-	y.last = first.last
-
-	ys, off := y.stridesOf(), 0
-	for i := range n.Inputs {
-		x := in(i)
-		// An empty input would be a launch without elements.
-		if x.elements() == 0 {
-			continue
-		}
-		if err := c.copyTo(x, y, x.Dims, x.stridesOf(), ys, 0, off*ys[a]); err != nil {
-			return err
-		}
-		off += x.Dims[a]
-	}
-	return nil
-}
-
-// allImages reports whether all inputs have channels last.
-func (c *compiler) allImages(n *Node) bool {
-	for i := range n.Inputs {
-		if t := c.anyInput(i); t == nil || !t.last {
-			return false
-		}
-	}
-	return true
-}
-
-func lowerSplit(c *compiler, n *Node) error {
-	x := c.plainInput(0)
+func lowerGather(c *compiler, n *Node) error {
+	x, index := c.plainInput(0), c.plainInput(1)
 	a, err := axisIndex(c.intAttr("axis", 0), len(x.Dims))
 	if err != nil {
 		return err
 	}
 
-	sizes, err := c.intsAttr("split", 1)
+	if index.Type != Int64 && index.Type != Int32 {
+		return fmt.Errorf("indices are %v", index.Type)
+	}
+
+	// Check constant indices here; the kernel checks those of requests.
+	if index.isConstant() && index.Type == Int64 {
+		for _, v := range intsOf(index.data) {
+			if v < -int64(x.Dims[a]) || v >= int64(x.Dims[a]) {
+				return fmt.Errorf("index %d of %d", v, x.Dims[a])
+			}
+		}
+	}
+
+	dims := append(append(slices.Clone(x.Dims[:a]), index.Dims...), x.Dims[a+1:]...)
+	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
 	if err != nil {
 		return err
 	}
-	if sizes == nil { // equal parts; the last is smaller if they do not divide evenly
-		part := (x.Dims[a] + len(n.Outputs) - 1) / len(n.Outputs)
-		for left := x.Dims[a]; left > 0; left -= part {
-			sizes = append(sizes, min(part, left))
-		}
-	}
 
-	// Sizes from a file may have a wrong sum or number.
-	total := 0
-	for _, s := range sizes {
-		total += s
-	}
-	if len(sizes) != len(n.Outputs) || total != x.Dims[a] {
-		return fmt.Errorf("parts %v of %d for %d outputs", sizes, x.Dims[a], len(n.Outputs))
-	}
-
-	xs, off := denseStrides(x.Dims), 0
-	for i, s := range sizes {
-		dims := slices.Clone(x.Dims)
-		dims[a] = s
-		y, err := c.makeResult(n.Outputs[i], x.Type, dims)
-		if err != nil {
-			return err
-		}
-		if err := c.copyTo(x, y, dims, xs, denseStrides(dims), off*xs[a], 0); err != nil {
-			return err
-		}
-		off += s
-	}
+	from := c.refOf(x) // determines how a constant is stored
+	p := kernels.Gather{X: from, Index: c.refOf(index), Y: c.refOf(y), Outer: int32(countElements(x.Dims[:a])), Len: int32(x.Dims[a]),
+		Inner: int32(countElements(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.stored.Size()), IndexSize: int32(index.Type.Size())}
+	grid, block := kernels.Elementwise(int64(y.elements()))
+	emitLaunch(c, "gather", 3, grid, block, &p)
 	return nil
 }
