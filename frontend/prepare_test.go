@@ -8,34 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"downbeat.dev/bench/stage"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/frontend"
-	"downbeat.dev/rdma"
 )
 
-// hooked opens a scheduler that dispatches at once, a backend and a frontend, over TCP.
-func hooked(t *testing.T) *frontend.Client {
+// dialSystem opens a scheduler that dispatches at once and a backend, and returns a client of them.
+func dialSystem(t *testing.T) *frontend.Client {
 	t.Helper()
-	s := &stage.Stage{}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.OpenScheduler(engine.Options{Prompt: 1}); err != nil {
-		t.Fatal(err)
-	}
-	addr, err := s.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, addr.String()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String()}); err != nil {
-		t.Fatal(err)
-	}
+	s, addr := openSystem(t, engine.Options{Prompt: 1}, map[string]string{"classifier": classifier})
+	openFrontend(t, s, frontend.Options{Scheduler: addr})
 	return s.Client
 }
 
@@ -63,7 +44,7 @@ func ask(t *testing.T, c *frontend.Client, budget, takes, expected time.Duration
 // and the scheduler is told of inputs that are there earlier. With one that is too short, reads are refused.
 func TestPrepareTime(t *testing.T) {
 	const n, budget, takes, generous = 40, 4 * time.Second, 3 * time.Millisecond, 2 * time.Second
-	c := hooked(t)
+	c := dialSystem(t)
 	all := func(expected time.Duration) (resubmits int64, longest time.Duration) {
 		var sum, most atomic.Int64
 		var wait sync.WaitGroup
@@ -93,7 +74,7 @@ func TestPrepareTime(t *testing.T) {
 // TestPrepareTimeLearnt shows that a client learns how long hooks take: of requests one after another only the first is
 // read too early.
 func TestPrepareTimeLearnt(t *testing.T) {
-	c := hooked(t)
+	c := dialSystem(t)
 	for i := range 6 {
 		// Each takes less than the longest before, so that a busy host makes none late.
 		r, err := ask(t, c, 4*time.Second, time.Duration(600-100*i)*time.Millisecond, 0)
@@ -106,7 +87,7 @@ func TestPrepareTimeLearnt(t *testing.T) {
 // TestPrepareLate shows that a hook that takes longer than expected is answered by its deadline, and one that takes longer
 // than the budget ends with a reason, as does an expectation beyond the budget.
 func TestPrepareLate(t *testing.T) {
-	c := hooked(t)
+	c := dialSystem(t)
 	if r, err := ask(t, c, 4*time.Second, 100*time.Millisecond, 5*time.Millisecond); err != nil || r.Resubmits != 1 || r.Slack <= 0 {
 		t.Errorf("later than expected: %d resubmits, slack %v, %v", r.Resubmits, r.Slack, err)
 	}

@@ -16,30 +16,67 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// TestSchedulerRestart runs the real scheduler and backend over TCP, removes the scheduler under load and starts
-// another at its address. Every request ends once, with an answer or a reason.
-func TestSchedulerRestart(t *testing.T) {
-	models := map[string]string{"classifier": classifier}
-	first, rest := &stage.Stage{}, &stage.Stage{}
-	closeAll := func(s *stage.Stage) {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+// openSystem opens a scheduler and a backend of one GPU over TCP, and closes them with the test. It returns the
+// scheduler's address.
+func openSystem(t *testing.T, o engine.Options, models map[string]string) (s *stage.Stage, addr string) {
+	t.Helper()
+	s = newStage(t)
+	addr = openScheduler(t, s, o, "127.0.0.1:0")
+	openBackend(t, s, models, addr)
+	return s, addr
+}
+
+// newStage returns a stage without parts, which ends with the test.
+func newStage(t *testing.T) *stage.Stage {
+	s := &stage.Stage{}
+	t.Cleanup(func() { closeStage(t, s) })
+	return s
+}
+
+func closeStage(t *testing.T, s *stage.Stage) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
-	if err := first.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
+}
+
+func openScheduler(t *testing.T, s *stage.Stage, o engine.Options, listen string) (addr string) {
+	t.Helper()
+	if err := s.OpenScheduler(o); err != nil {
 		t.Fatal(err)
 	}
-	addr, err := first.Listen("127.0.0.2:0") // other processes of this host are unlikely to take its port before the second scheduler has it
+	a, err := s.Listen(listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(rest)
-	if err := rest.OpenBackend(models, 1, rdma.Config{}, addr.String()); err != nil {
+	return a.String()
+}
+
+func openBackend(t *testing.T, s *stage.Stage, models map[string]string, scheduler string) {
+	t.Helper()
+	if err := s.OpenBackend(models, 1, rdma.Config{}, scheduler); err != nil {
 		t.Fatal(err)
 	}
-	if err := rest.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Reconnect: 20 * time.Second, Grace: 5 * time.Second}); err != nil {
+}
+
+func openFrontend(t *testing.T, s *stage.Stage, o frontend.Options) {
+	t.Helper()
+	if err := s.OpenFrontend(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestSchedulerRestart runs the real scheduler and backend over TCP, removes the scheduler under load and starts
+// another at its address. Every request ends once, with an answer or a reason.
+func TestSchedulerRestart(t *testing.T) {
+	o := engine.Options{Prompt: 0.3}
+	first, second, rest := newStage(t), newStage(t), newStage(t)
+
+	// Other processes of this host are unlikely to take a port of this address before the second scheduler has it.
+	addr := openScheduler(t, first, o, "127.0.0.2:0")
+	openBackend(t, rest, map[string]string{"classifier": classifier}, addr)
+	openFrontend(t, rest, frontend.Options{Scheduler: addr, Reconnect: 20 * time.Second, Grace: 5 * time.Second})
+
 	var n ends
 	stop := make(chan struct{})
 	var wait sync.WaitGroup
@@ -52,15 +89,8 @@ func TestSchedulerRestart(t *testing.T) {
 		waitFor(t, 20*time.Second, func() bool { return n.answered.Load() >= from+more })
 	}
 	quiet(200)
-	closeAll(first)
-	second := &stage.Stage{}
-	defer closeAll(second)
-	if err := second.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := second.Listen(addr.String()); err != nil {
-		t.Fatal(err)
-	}
+	closeStage(t, first)
+	openScheduler(t, second, o, addr)
 	quiet(200)
 	close(stop)
 	wait.Wait()
@@ -73,35 +103,15 @@ func TestSchedulerRestart(t *testing.T) {
 
 // TestBackendLeavesWithItsModels shows that models of other backends stay, with the real scheduler's announcements.
 func TestBackendLeavesWithItsModels(t *testing.T) {
-	s, other := &stage.Stage{}, &stage.Stage{}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := s.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
-		t.Fatal(err)
-	}
-	addr, err := s.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, addr.String()); err != nil {
-		t.Fatal(err)
-	}
-	renamed := strings.ReplaceAll(classifier, "classifier", "second")
-	if err := other.OpenBackend(map[string]string{"second": renamed}, 1, rdma.Config{}, addr.String()); err != nil {
-		t.Fatal(err)
-	}
+	s, addr := openSystem(t, engine.Options{Prompt: 0.3}, map[string]string{"classifier": classifier})
+	other := newStage(t)
+	openBackend(t, other, map[string]string{"second": strings.ReplaceAll(classifier, "classifier", "second")}, addr)
+
 	reconnect := time.Millisecond
-	if err := s.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Reconnect: reconnect, Grace: 5 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
+	openFrontend(t, s, frontend.Options{Scheduler: addr, Reconnect: reconnect, Grace: 5 * time.Second})
 	ready := func() bool { m := s.Client.Model("second", ""); return m != nil && m.Ready }
 	waitFor(t, 10*time.Second, ready)
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+	closeStage(t, other)
 	waitFor(t, 10*time.Second, func() bool { return !ready() })
 	time.Sleep(5 * reconnect)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -114,31 +124,12 @@ func TestBackendLeavesWithItsModels(t *testing.T) {
 // TestUnlikeBackendsShareAModel: two real backends over TCP have different repositories and different GPUs. Both
 // serve their common model, each serves its own, and when one leaves the other continues.
 func TestUnlikeBackendsShareAModel(t *testing.T) {
-	s, other := &stage.Stage{}, &stage.Stage{}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := s.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
-		t.Fatal(err)
-	}
-	addr, err := s.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	single := strings.ReplaceAll(classifier, "max_batch_size: 16", "max_batch_size: 1") // so that one GPU cannot take all
 	slow := strings.ReplaceAll(single, `string_value: "1"`, `string_value: "3"`)
-	if err := s.OpenBackend(map[string]string{"classifier": single}, 1, rdma.Config{}, addr.String()); err != nil {
-		t.Fatal(err)
-	}
-	own := strings.ReplaceAll(slow, "classifier", "second")
-	if err := other.OpenBackend(map[string]string{"classifier": slow, "second": own}, 1, rdma.Config{}, addr.String()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Grace: 5 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
+	s, addr := openSystem(t, engine.Options{Prompt: 0.3}, map[string]string{"classifier": single})
+	other := newStage(t)
+	openBackend(t, other, map[string]string{"classifier": slow, "second": strings.ReplaceAll(slow, "classifier", "second")}, addr)
+	openFrontend(t, s, frontend.Options{Scheduler: addr, Grace: 5 * time.Second})
 
 	var n ends
 	stop := make(chan struct{})
@@ -155,9 +146,7 @@ func TestUnlikeBackendsShareAModel(t *testing.T) {
 	if _, err := s.Client.InferCopy(ctx, "second", make([]byte, 16)); err != nil {
 		t.Error(err)
 	}
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+	closeStage(t, other)
 	answered := n.answered.Load()
 	waitFor(t, 30*time.Second, func() bool { return n.answered.Load() >= answered+100 })
 	close(stop)
@@ -228,17 +217,10 @@ func TestPatientClientComesBeforeItsScheduler(t *testing.T) {
 		t.Error("connected to nobody")
 	}
 
-	s := &stage.Stage{}
-	defer s.Close()
-	if err := s.OpenScheduler(engine.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Listen(addr); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, addr); err != nil {
-		t.Fatal(err)
-	}
+	s := newStage(t)
+	openScheduler(t, s, engine.Options{}, addr)
+	openBackend(t, s, map[string]string{"classifier": classifier}, addr)
+
 	ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := c.AwaitModel(ctx, "classifier"); err != nil {

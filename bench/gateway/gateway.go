@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"downbeat.dev"
-	"downbeat.dev/bench/stage"
+	"downbeat.dev/backend/emu"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -46,7 +46,7 @@ type Row struct {
 
 // Run measures REST, then gRPC.
 func Run(ctx context.Context, c Config) ([]Row, error) {
-	dir, err := stage.WriteRepository(map[string]string{noop: modelFile(c.Input, c.Output)})
+	dir, err := emu.WriteRepository(map[string]string{noop: modelFile(c.Input, c.Output)})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"downbeat.dev"
-	"downbeat.dev/bench/stage"
+	"downbeat.dev/backend/emu"
 	"downbeat.dev/core/model"
 	"downbeat.dev/frontend/gateway/picture"
 )
@@ -52,7 +52,7 @@ parameters { key: "picture_mean" value { string_value: "0.485,0.456,0.406" } } p
 // RunPictures measures a caller that sends pictures in three forms to a model that takes no time: the file, the file in
 // JSON, and the tensor as binary data. The forms alternate for each round of calls.
 func RunPictures(ctx context.Context, rounds int) ([]PictureRow, error) {
-	dir, err := stage.WriteRepository(map[string]string{noop: picturedModel})
+	dir, err := emu.WriteRepository(map[string]string{noop: picturedModel})
 	if err != nil {
 		return nil, err
 	}

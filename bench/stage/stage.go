@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"downbeat.dev/backend"
@@ -16,7 +14,6 @@ import (
 	"downbeat.dev/backend/emu"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
-	"downbeat.dev/core/repo"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
 )
@@ -121,60 +118,12 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 	}
 }
 
-// WriteRepository writes config.pbtxt texts as a model repository, which the caller removes.
-func WriteRepository(texts map[string]string) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "downbeat-stage-"); err != nil {
-		return "", err
-	}
-
-	for name, text := range texts {
-		err = errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755),
-			os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644))
-		if err != nil {
-			return "", errors.Join(err, os.RemoveAll(dir))
-		}
-	}
-	return dir, nil
-}
-
-// Models reads config.pbtxt texts as the backends' models.
-func Models(texts map[string]string) ([]*device.Model, error) {
-	dir, err := WriteRepository(texts)
-	if err != nil {
-		return nil, err
-	}
-
-	defer os.RemoveAll(dir)
-
-	r, err := repo.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-
-	// A repository leaves out models that it cannot read; without its model a stage would only wait.
-	if len(r.Errors) > 0 {
-		return nil, fmt.Errorf("models: %v", r.Errors)
-	}
-
-	var all []*device.Model
-	for i := range r.Models {
-		m := &r.Models[i]
-
-		d, err := device.NewModel(m, 0, 64<<20)
-		if err != nil {
-			return nil, err
-		}
-		if d.Profile, err = emu.Profile(m); err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, nil
-}
+// slotBytes is the limit of a backend's slot.
+const slotBytes = 64 << 20
 
 // OpenBackend starts a backend of emulated GPUs and connects it to the scheduler at an address.
 func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config, scheduler string) error {
-	models, err := Models(texts)
+	models, err := emu.ReadModels(texts, slotBytes)
 	if err != nil {
 		return err
 	}

@@ -4,17 +4,13 @@ package frontendtest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"downbeat.dev/backend"
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
-	"downbeat.dev/core/repo"
 	"downbeat.dev/frontend"
 )
 
@@ -59,48 +55,20 @@ func (r Row) Output(name string) frontend.Tensor {
 	return frontend.TensorOf(nil, nil)
 }
 
-// layOut describes the models as a repository does, so that they are checked as a deployment's are.
+// layOut returns the models as a deployment would read them.
 func layOut(models []Model) ([]*device.Model, error) {
-	dir, err := os.MkdirTemp("", "frontendtest-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-
+	texts := map[string]string{}
 	for _, m := range models {
-		text, err := m.configText()
-		if err != nil {
-			return nil, err
-		}
-		err = errors.Join(os.Mkdir(filepath.Join(dir, m.Name), 0o755), os.WriteFile(filepath.Join(dir, m.Name, "config.pbtxt"), []byte(text), 0o644))
-		if err != nil {
-			return nil, fmt.Errorf("model %q: %w", m.Name, err)
-		}
-	}
-
-	// A mistake in a test's model must not leave the model out, as it would in a deployment.
-	r, err := repo.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if len(r.Errors) > 0 {
-		return nil, fmt.Errorf("models: %v", r.Errors)
-	}
-
-	var all []*device.Model
-	for i := range r.Models {
-		d, err := device.NewModel(&r.Models[i], 0, backend.SlotBytesMax)
-		if err != nil {
-			return nil, err
+		if texts[m.Name] != "" {
+			return nil, fmt.Errorf("model %q: given twice", m.Name)
 		}
 
-		// The configuration says what batches take: nothing is measured, so that every host plans alike.
-		if d.Profile, err = emu.Profile(&r.Models[i]); err != nil {
+		var err error
+		if texts[m.Name], err = m.configText(); err != nil {
 			return nil, err
 		}
-		all = append(all, d)
 	}
-	return all, nil
+	return emu.ReadModels(texts, backend.SlotBytesMax)
 }
 
 // configText returns the model's config.pbtxt.
