@@ -43,9 +43,9 @@ func ask(t *testing.T, c *frontend.Client, budget, takes, expected time.Duration
 // TestPrepareTime runs the real scheduler and backend. With a time that suffices, no input is read before it is there,
 // and the scheduler is told of inputs that are there earlier. With one that is too short, reads are refused.
 func TestPrepareTime(t *testing.T) {
-	const n, budget, takes, generous = 40, 4 * time.Second, 3 * time.Millisecond, 2 * time.Second
+	const n, budget, generous = 40, 4 * time.Second, 2 * time.Second
 	c := dialSystem(t)
-	all := func(expected time.Duration) (resubmits int64, longest time.Duration) {
+	all := func(takes, expected time.Duration) (resubmits int64, longest time.Duration) {
 		var sum, most atomic.Int64
 		var wait sync.WaitGroup
 		for range n {
@@ -63,10 +63,12 @@ func TestPrepareTime(t *testing.T) {
 		return sum.Load(), time.Duration(most.Load())
 	}
 
-	if again, longest := all(generous); again != 0 || longest > generous {
+	if again, longest := all(3*time.Millisecond, generous); again != 0 || longest > generous {
 		t.Errorf("expected after %v: %d submitted again, the longest took %v", generous, again, longest)
 	}
-	if again, _ := all(time.Nanosecond); again == 0 {
+
+	// The hook takes longer than a busy host may need to dispatch and read.
+	if again, _ := all(200*time.Millisecond, time.Nanosecond); again == 0 {
 		t.Error("expected at once: no read was refused")
 	}
 }
