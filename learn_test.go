@@ -45,7 +45,7 @@ func TestLearntVersionsArePublishedUnderLoad(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- askOn(ctx, s.Client(), &answered) }()
 
-	publish := store.Publisher(s.Backend().LoadModel)
+	publish := store.Publisher(func(ctx context.Context, name, _ string, _ []byte) error { return s.Backend().LoadModel(ctx, name, "") })
 	for next := version; next <= version+2; next++ {
 		if next > version {
 			weights[0] += 1e-3

@@ -86,7 +86,7 @@ type Backend struct {
 	greeted []wire.BackendModel // the models of the hello; guarded by mu
 	spares  []*SpareWork        // by number; guarded by mu
 	lessons map[string]Learner  // by model; guarded by mu
-	learnt  string              // the model whose learnt version is being loaded; owned by the holder of placing
+	learnt  learnt              // the version that is being published; owned by the holder of placing
 
 	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 

@@ -8,7 +8,6 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/model"
-	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/core/wire"
 )
@@ -55,39 +54,6 @@ func (b *Backend) LoadModel(ctx context.Context, name, version string) error {
 	return b.loadNewest(ctx, name, version)
 }
 
-// LoadLearnt is LoadModel for learnt weights: the version gets the profile of the loaded one, as it takes the same
-// time, instead of being measured between batches.
-func (b *Backend) LoadLearnt(ctx context.Context, name, version string) error {
-	if b.config.Find == nil {
-		return fmt.Errorf("load model %s: this backend has no repository", name)
-	}
-
-	if err := b.beginPlacing(ctx); err != nil {
-		return fmt.Errorf("load model %s: %w", name, err)
-	}
-	defer b.endPlacing()
-	b.learnt = name
-	defer func() { b.learnt = "" }()
-	return b.loadNewest(ctx, name, version)
-}
-
-// profileOfLearnt returns the profile that a learnt version shares with the previous version; nil: it must be
-// measured.
-func (b *Backend) profileOfLearnt(m *device.Model) *profile.Profile {
-	if b.learnt != m.Name {
-		return nil
-	}
-
-	for i, e := range b.modelEntries() {
-		same := e.model.Name == m.Name && e.model != m && e.measured && e.model.Profile != nil && e.model.BatchMax == m.BatchMax
-		if same && e.model.Source.SameTensors(m.Source) && b.loadedEverywhere(uint32(i)) {
-			return e.model.Profile
-		}
-	}
-
-	return nil
-}
-
 // loadNewest is LoadModel for a caller that has begun placing.
 func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 	models, err := b.config.Find(ctx, name, version)
@@ -97,6 +63,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 		}
 		return fmt.Errorf("failed to load %q: %w", name, err)
 	}
+	defer b.handFile(models)()
 
 	// New versions are loaded before old ones are unloaded, so a failure leaves a serving version.
 	var errs []error

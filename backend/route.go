@@ -47,19 +47,29 @@ func (g *gpu) setRoute(model uint32, r *route) {
 }
 
 // loadRoute loads a model on the first of the GPU's executors that supports it, and warms it up between the batches
-// of others. A failed load leaves nothing behind.
-func (g *gpu) loadRoute(ctx context.Context, m *device.Model) (*route, error) {
+// of others, unless it can be made from like, the version before it; nil: there is none. A failed load leaves nothing
+// behind.
+func (g *gpu) loadRoute(ctx context.Context, m *device.Model, like *route) (*route, error) {
 	if err := g.growSlots(ctx, m.Bytes()); err != nil {
 		return nil, fmt.Errorf("%s: %w", g.name, err)
 	}
 
 	// The two times are separate, because the scheduler learns the cost of a load.
 	began := time.Now()
-	r, err := g.chooseExecutor(m)
+	r, err := g.makeLike(m, like)
+	made := r != nil
+	if err == nil && !made {
+		r, err = g.chooseExecutor(m)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", g.name, err)
 	}
 	r.loadTime = time.Since(began)
+
+	if made {
+		r.warmTime = like.warmTime // of another load of it, for the scheduler
+		return r, nil
+	}
 
 	began = time.Now()
 	if err := g.warmUp(ctx, r); err != nil {
@@ -68,6 +78,26 @@ func (g *gpu) loadRoute(ctx context.Context, m *device.Model) (*route, error) {
 	r.warmTime = time.Since(began)
 	g.noteAside(r)
 	return r, nil
+}
+
+// makeLike makes m from the version before it, on its executor; nil: it must be loaded.
+func (g *gpu) makeLike(m *device.Model, like *route) (*route, error) {
+	if like == nil {
+		return nil, nil
+	}
+	s, ok := like.executor.(device.Successor)
+	if !ok {
+		return nil, nil
+	}
+
+	f, err := s.LoadLike(m, like.model)
+	if errors.Is(err, device.ErrShape) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &route{model: m, executor: like.executor, can: like.can, footprint: f, aside: like.aside}, nil
 }
 
 // chooseExecutor loads m on the first executor that supports it. Any other failure is final: if a model does not fit,

@@ -41,7 +41,11 @@ func (b *Backend) prepareOn(ctx context.Context, c change, m *device.Model) (*tu
 		}
 	}
 
-	r, err := c.gpu.loadRoute(ctx, m)
+	var like *route
+	if number, ok := b.predecessorOf(m); ok {
+		like = c.gpu.routeOf(number)
+	}
+	r, err := c.gpu.loadRoute(ctx, m, like)
 	if err != nil {
 		return nil, err
 	}

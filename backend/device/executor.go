@@ -81,6 +81,13 @@ type Update struct {
 	Discard func() error
 }
 
+// Successor is an executor that makes versions of a loaded model from it.
+type Successor interface {
+	// LoadLike is Load of m, a version of the loaded like with other weights. m needs no warm-up: what like has
+	// prepared, its batches use. The error wraps ErrShape if more than the weights differ.
+	LoadLike(m, like *Model) (Footprint, error)
+}
+
 // Capabilities describe how to use an executor.
 type Capabilities struct {
 	// Ahead means that a batch may be submitted while others run. Otherwise Wait runs the batch, on its caller's

@@ -102,7 +102,7 @@ func TestExitsArePublishedWithTheirModel(t *testing.T) {
 	lost := errors.New("a GPU is lost")
 	var failing string // the version of the exit that fails
 	var asked []string
-	publish := OpenStore(dir, net).Publisher(func(_ context.Context, name, _ string) error {
+	publish := OpenStore(dir, net).Publisher(func(_ context.Context, name, _ string, _ []byte) error {
 		found, err := repo.OpenModel([]string{dir}, name, repo.Options{})
 		if err != nil {
 			return err

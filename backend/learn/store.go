@@ -74,54 +74,63 @@ func (s *Store) list() (all []int, err error) {
 
 // Save writes a version that must not exist yet. It fills a directory under a name that repositories ignore and
 // renames it, so that the version appears complete. After an error the repository is unchanged.
-func (s *Store) Save(v Version) (err error) {
+func (s *Store) Save(v Version) error {
+	_, err := s.saveFile(v)
+	return err
+}
+
+// saveFile is Save, and returns the contents of the version's file.
+func (s *Store) saveFile(v Version) (file []byte, err error) {
 	version := v.Number
 	all, err := s.list()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(all) == 0 || version <= all[len(all)-1] {
-		return fmt.Errorf("save version %d of %s: there are %v: want a later one", version, s.net.Name, all)
+		return nil, fmt.Errorf("save version %d of %s: there are %v: want a later one", version, s.net.Name, all)
 	}
 
 	// Build the content before the directory: an error here leaves nothing to remove.
 	m, err := s.net.Serving(v.Weights)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	file = m.Marshal()
 	origin, err := json.Marshal(repo.Learned{From: all[len(all)-1], ExitGaps: v.ExitGaps})
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	temporary, err := os.MkdirTemp(s.dir, ".learned-*")
 	if err != nil {
-		return fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err)
+		return nil, fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err)
 	}
-	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), m.Marshal()), s.write(filepath.Join(temporary, repo.LearnedFile), origin), os.Chmod(temporary, 0o755))
+	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), file), s.write(filepath.Join(temporary, repo.LearnedFile), origin), os.Chmod(temporary, 0o755))
 
 	// The rename makes the version visible.
 	if err == nil {
 		err = os.Rename(temporary, filepath.Join(s.dir, strconv.Itoa(version)))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err), os.RemoveAll(temporary))
+		return nil, errors.Join(fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err), os.RemoveAll(temporary))
 	}
 	s.prune(append(all, version))
-	return nil
+	return file, nil
 }
 
 // Publisher returns an Options.Publish for a backend that serves the repository. It stores weights as a version,
-// which load (a backend's LoadModel) loads on one GPU after another while the previous version serves. A backend
-// answers each request from one version and names it. The model's early exits follow. If the version, or an exit's,
-// cannot be loaded, Publisher removes it and loads the previous version where the new one was loaded.
-func (s *Store) Publisher(load func(ctx context.Context, name, version string) error) func(Version) error {
+// which load (a backend's LoadLearnt) loads on one GPU after another while the previous version serves; file has the
+// contents of its file. A backend answers each request from one version and names it. The model's early exits follow. If
+// the version, or an exit's, cannot be loaded, Publisher removes it and loads the previous version where the new one was
+// loaded.
+func (s *Store) Publisher(load func(ctx context.Context, name, version string, file []byte) error) func(Version) error {
 	return func(v Version) error {
 		exits, err := repo.ExitsOf(filepath.Dir(s.dir), s.net.Name)
 		if err != nil {
 			return err
 		}
-		if err := s.Save(v); err != nil {
+		file, err := s.saveFile(v)
+		if err != nil {
 			return err
 		}
 
@@ -129,7 +138,7 @@ func (s *Store) Publisher(load func(ctx context.Context, name, version string) e
 		defer cancel()
 		names := append([]string{s.net.Name}, exits...)
 		for i, name := range names {
-			err := load(ctx, name, "")
+			err := load(ctx, name, strconv.Itoa(v.Number), file)
 			if err == nil {
 				continue
 			}
@@ -137,7 +146,7 @@ func (s *Store) Publisher(load func(ctx context.Context, name, version string) e
 			// The newest remaining version is the previous one.
 			err = errors.Join(err, s.Remove(v.Number))
 			for _, loaded := range names[:i] {
-				err = errors.Join(err, load(ctx, loaded, ""))
+				err = errors.Join(err, load(ctx, loaded, "", nil))
 			}
 			return err
 		}

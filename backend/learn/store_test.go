@@ -118,14 +118,14 @@ func TestAVersionThatDoesNotLoadIsTakenOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost, asked := errors.New("a GPU is lost"), ""
-	publish := s.Publisher(func(_ context.Context, name, version string) error {
+	publish := s.Publisher(func(_ context.Context, name, version string, _ []byte) error {
 		asked = name + "/" + version
 		if v, _, err := s.Newest(); v == 2 || err != nil {
 			return errors.Join(lost, err)
 		}
 		return nil
 	})
-	if err := publish(Version{Number: 2, Weights: weights}); !errors.Is(err, lost) || asked != "vehicle-s/" {
+	if err := publish(Version{Number: 2, Weights: weights}); !errors.Is(err, lost) || asked != "vehicle-s/2" {
 		t.Errorf("%v, asked for %s", err, asked)
 	}
 	if v, _, err := s.Newest(); v != 1 || err != nil {

@@ -43,7 +43,7 @@ type Part struct {
 // ReadPart reads the part of a file that a model of the repository runs: all of it, or, if the file has early exits,
 // the nodes that lead to the model's own outputs. An exit's outputs get the names in its configuration.
 func ReadPart(m *repo.Model) (Part, error) {
-	file, err := Read(m.ONNXPath)
+	file, err := readContents(m)
 	if err != nil {
 		return Part{}, err
 	}
@@ -71,6 +71,13 @@ func ReadPart(m *repo.Model) (Part, error) {
 		}
 	}
 	return p, nil
+}
+
+func readContents(m *repo.Model) (*Model, error) {
+	if m.File != nil {
+		return Unmarshal(m.File)
+	}
+	return Read(m.ONNXPath)
 }
 
 // cutExit returns a model of the nodes that lead to the outputs of exit k, whose names lose the suffix; 0 means the

@@ -53,6 +53,7 @@ type Model struct {
 	Inputs     []model.Tensor
 	Outputs    []model.Tensor
 	ONNXPath   string // "" for an emulated model
+	File       []byte // the contents of ONNXPath, for a load by whoever has them; nil: read them
 	VersionDir string // <dir>/<model>/<version>; "" for an emulated model without one
 	Profiles   []Profile
 	BytesMax   int      // space for a row's BYTES elements with their lengths; 0: DefaultBytesMax
