@@ -133,6 +133,9 @@ func (p *Partition) dropExpired(finish Time, m *model) {
 		}
 	}
 	m.q.pop(k, &m.priorities)
+	if k > 0 {
+		p.noteLoss(m)
+	}
 
 	// After drops the model has a stronger claim to the next GPU, and asks for it sooner.
 	m.addDebt(0, k)

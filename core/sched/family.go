@@ -32,12 +32,13 @@ type home struct {
 	sub       uint32
 	told      uint32 // the candidate's size as its Ranker knows it, 0: none
 	residents []resident
-	refused   Time // until then its GPUs are too late or too slow
-	starts    int  // requests that start here now, 0: none
-	from      int  // their place in the queue
-	hasGPUs   bool // it has GPUs
-	inUse     bool // it gets the candidate at once; other homes only when no GPU came in time
-	ripe      bool // a GPU was requested from its Ranker
+	refused   Time     // until then its GPUs are too late or too slow
+	patience  Duration // how long its next batch may take, see longestBatch
+	starts    int      // requests that start here now, 0: none
+	from      int      // their place in the queue
+	hasGPUs   bool     // it has GPUs
+	inUse     bool     // it gets the candidate at once; other homes only when no GPU came in time
+	ripe      bool     // a GPU was requested from its Ranker
 
 	intended  int     // the best resident at the current price
 	cheapest  int     // the resident with the least GPU time per request

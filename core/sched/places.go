@@ -8,19 +8,20 @@ package sched
 
 // places is the tentative schedule of a Partition.
 type places struct {
-	outlooks []Outlook  // by sub-cluster
-	free     []Outlook  // by sub-cluster: outlooks minus the batches placed so far
-	loads    []homeLoad // by sub-cluster
-	queued   []int32    // indices in models: services with several homes that may have queued requests
-	changed  []int32    // those of them that have changed since the latest schedule
-	set      []int32    // scratch: those being placed
-	order    []heapItem // scratch: a heap of those that have requests without a place, by index in set
-	round    uint32     // number of the schedule, so that each service counts once in it
-	looked   int        // services placed since queued was last cleaned
-	whole    bool       // place all of them
-	few      bool       // all of them were placed together at the latest schedule
-	stale    bool       // something has changed since the latest schedule
-	due      Time       // when to check all of them again
+	outlooks  []Outlook   // by sub-cluster
+	free      []Outlook   // by sub-cluster: outlooks minus the batches placed so far
+	loads     []homeLoad  // by sub-cluster
+	impatient []impatient // by sub-cluster
+	queued    []int32     // indices in models: services with several homes that may have queued requests
+	changed   []int32     // those of them that have changed since the latest schedule
+	set       []int32     // scratch: those being placed
+	order     []heapItem  // scratch: a heap of those that have requests without a place
+	round     uint32      // number of the schedule, so that each service counts once in it
+	looked    int         // services placed since queued was last cleaned
+	whole     bool        // place all of them
+	few       bool        // all of them were placed together at the latest schedule
+	stale     bool        // something has changed since the latest schedule
+	due       Time        // when to check all of them again
 }
 
 const (

@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"downbeat.dev/core/profile"
@@ -235,7 +236,7 @@ func (p *Partition) describe(d *model, s *Service) {
 	}
 	for k, sub := range s.Homes {
 		// Skip a home where no variant may answer.
-		h := home{sub: sub, residents: p.residentsOf(d, s, k)}
+		h := home{sub: sub, residents: p.residentsOf(d, s, k), patience: math.MaxInt64}
 		if len(h.residents) == 0 {
 			continue
 		}

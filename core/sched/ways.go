@@ -29,6 +29,7 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 		if o.N == 0 {
 			continue
 		}
+		h.patience = p.longestBatch(now, m, h, o)
 		r, b, worth := p.bestWay(now, m, h, f.placed, o.Free[0], best.worth)
 		if r == nil {
 			continue
@@ -67,7 +68,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 			continue
 		}
 		b := p.largestBatch(now, m, &r.execution, first, freeAt)
-		if b == 0 || !p.keepsUp(m, h, i, first, b) {
+		if b == 0 || r.exec[b] > h.patience || !p.keepsUp(m, h, i, first, b) {
 			continue
 		}
 
