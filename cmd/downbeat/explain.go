@@ -102,7 +102,7 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 		if a.Seconds == 0 {
 			continue // it was never served
 		}
-		fmt.Fprintf(out, "  last %.0f s: %d given a GPU", a.Seconds, a.Answers)
+		fmt.Fprintf(out, "  last %.0f s: %d answered", a.Seconds, a.Answers)
 		if a.Answers > 0 {
 			fmt.Fprintf(out, ", by variants of accuracy %.4f:", a.Accuracy)
 		}

@@ -50,7 +50,7 @@ func TestExplainTellsAll(t *testing.T) {
 	if err := printExplanation(&out, &x, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "12.5 %", "PRICE (ACCURACY/GPU S)", "vehicle, accuracy 0 or more, asked without a floor: 1000 requests/s", "10 given a GPU, by variants of accuracy 0.9250: vehicle-l 50.0 %",
+	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "12.5 %", "PRICE (ACCURACY/GPU S)", "vehicle, accuracy 0 or more, asked without a floor: 1000 requests/s", "10 answered, by variants of accuracy 0.9250: vehicle-l 50.0 %",
 		`3 dropped by "window" (deadline_cannot_be_met): given up`, "one request more: vehicle-s on a100, 0.5 ms of GPU time for 0.0312 of accuracy", "price: at 62.5 another is worth more"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())

@@ -25,7 +25,7 @@ const fewVariants = 4
 // variantPlace is a variant's model and its place in counts.
 type variantPlace struct{ model, place uint32 }
 
-// answerCount is how many requests got a batch of a model.
+// answerCount is how many requests a model answered.
 type answerCount struct {
 	model    uint32
 	requests uint64
@@ -93,8 +93,12 @@ func (p *partition) answerOf(g *gpu, b *sched.Batch) (number, answer uint32, ok 
 	return number, answer, ok
 }
 
-func (a *answers) countAnswers(variant uint16, requests int) {
-	a.counts[a.variants[variant].place].requests += uint64(requests)
+// countAnswers counts requests that a batch answered. A batch may end after its model is made a family anew, with other
+// variants or none.
+func (a *answers) countAnswers(place uint32, requests int) {
+	if int(place) < len(a.counts) {
+		a.counts[place].requests += uint64(requests)
+	}
 }
 
 // mark stores the current counts in a slot.

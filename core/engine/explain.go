@@ -47,7 +47,7 @@ type FamilyExplanation struct {
 // Answered counts the outcomes of a family's requests in some time.
 type Answered struct {
 	Seconds  float64          `json:"seconds"`
-	Answers  uint64           `json:"answers"`  // requests that got a batch; one that failed there or is tried again counts as well
+	Answers  uint64           `json:"answers"`  // requests that a backend has answered
 	Accuracy float64          `json:"accuracy"` // mean over answers
 	Variants []AnsweredByOne  `json:"variants"`
 	Drops    []DropsByOneRule `json:"drops"`

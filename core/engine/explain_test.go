@@ -137,6 +137,37 @@ func TestDropsNameTheirRule(t *testing.T) {
 	}
 }
 
+// TestExplainCountsWhatWasAnswered shows that requests count as answered once a backend says so, not while their batch
+// runs and not if it fails.
+func TestExplainCountsWhatWasAnswered(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(familyHello("b", 1)).tables = true
+	f := s.frontend()
+	for id := range uint64(3) {
+		f.ask(id+1, "v", 50*ms)
+	}
+	for len(s.events) == 0 {
+		s.run(s.clock.now + ms)
+	}
+	minute := func() *Answered {
+		x, err := s.e.Explain()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &x.Families[0].Minute
+	}
+	if m := minute(); m.Answers != 0 || len(m.Variants) != 0 {
+		t.Errorf("while the batch runs: %+v", m)
+	}
+
+	// One of the three fails.
+	s.events[0].m.Failures = []wire.ItemFailure{{Index: 1, Reason: model.InputUnavailable}}
+	s.run(s.clock.now + 100*ms)
+	if m := minute(); m.Answers != 2 || len(m.Variants) != 1 || m.Variants[0].Share != 1 || len(m.Drops) != 1 || m.Drops[0].Requests != 1 {
+		t.Errorf("when two are answered and one has failed: %+v", m)
+	}
+}
+
 // TestLeftBehindIsTold shows that, for a service with several homes, heads that allowed no batch large enough for the
 // load are counted apart from heads that got no GPU in time.
 func TestLeftBehindIsTold(t *testing.T) {

@@ -10,14 +10,15 @@ import (
 
 // flight is a batch in flight.
 type flight struct {
-	id    sched.BatchID
-	gen   uint32
-	model uint32
-	gpu   *gpu // nil: the place is unused
-	sent  sched.Time
-	ends  sched.Time     // as planned
-	exec  sched.Duration // as planned
-	until sched.Time     // the watchdog's limit
+	id      sched.BatchID
+	gen     uint32
+	model   uint32
+	variant uint32 // its place in the counts of its family's answers; 0 for a plain model
+	gpu     *gpu   // nil: the place is unused
+	sent    sched.Time
+	ends    sched.Time     // as planned
+	exec    sched.Duration // as planned
+	until   sched.Time     // the watchdog's limit
 	// The requests that were sent, to queue them again if the backend is lost, and the memory that holds them. The
 	// port reads both after the lock is released, so they stay unchanged until the batch is done.
 	requests, piece []sched.Request
@@ -62,6 +63,9 @@ func (p *partition) startFlight(e *Engine, t *turn, b *sched.Batch) bool {
 	f := &p.batches[place]
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
 	f.ends, f.exec = b.Finish, b.Finish.Sub(b.ExecAt)
+	if f.variant = 0; answer != 0 {
+		f.variant = p.families[uint32(b.Model)].variants[b.Variant].place
+	}
 
 	// The watchdog's limit grows with the execution time: a long batch may be late by more.
 	f.until = b.Finish.Add(sched.Duration(limits.Engine(time.Duration(b.Finish.Sub(b.ExecAt)))))
@@ -81,9 +85,6 @@ func (p *partition) startFlight(e *Engine, t *turn, b *sched.Batch) bool {
 	}
 
 	p.models[b.Model].batch(len(f.requests))
-	if answer != 0 {
-		p.families[uint32(b.Model)].countAnswers(b.Variant, len(f.requests))
-	}
 	g.batch.Store(uint64(b.ID))
 	return true
 }

@@ -43,6 +43,9 @@ func (p *partition) completeFlight(e *Engine, t *turn, b *Backend, m *wire.Done)
 	c := &p.models[f.model]
 	failed, broken, back := p.noteFailures(t, f, m)
 	c.served += uint64(len(f.requests) - failed)
+	if a := p.answersOf(f.model); a != nil {
+		a.countAnswers(f.variant, len(f.requests)-failed)
+	}
 
 	// A batch that the backend did not run, because by its own profile it could not end in time, counts as if it had
 	// begun now.
