@@ -20,8 +20,10 @@ import (
 
 	"downbeat.dev/backend"
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
 	"downbeat.dev/deploy"
 	"downbeat.dev/deploy/loglimit"
+	"downbeat.dev/frontend"
 	"downbeat.dev/internal/logtest"
 )
 
@@ -205,9 +207,22 @@ parameters { key: "accuracy" value { string_value: "0.9" } }
 	if err != nil || answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "accuracy floor 0.99: the best variant has 0.9") {
 		t.Errorf("%s %s, %v: want 503 with the floor and the best variant", answer.Status, text, err)
 	}
+	if _, err := s.Client().InferCopy(t.Context(), "sounds", make([]byte, 16)); !isBelowFloor(err) {
+		t.Errorf("the library says %v", err)
+	}
+	if _, err := s.Client().NewInput("sounds"); !isBelowFloor(err) {
+		t.Errorf("the library says of the input %v", err)
+	}
 	if _, err := s.Client().InferCopy(t.Context(), "echo", make([]byte, 16)); err != nil {
 		t.Errorf("the model by itself: %v", err)
 	}
+}
+
+// isBelowFloor reports whether an error is the outcome that names a floor and the best variant.
+func isBelowFloor(err error) bool {
+	var o *frontend.OutcomeError
+	return errors.As(err, &o) && o.Reason == model.FloorTooHigh && errors.Is(err, frontend.ErrRejected) &&
+		strings.Contains(err.Error(), "accuracy floor 0.99: the best variant has 0.9")
 }
 
 // TestFreePorts: a gateway that may dodges a default port that another has; it never leaves one that was named.

@@ -161,6 +161,9 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 	if m == nil {
 		return nil, c.refuseUnknown(r)
 	}
+	if m.isRefused() {
+		return nil, m.refusal()
+	}
 	inputs := m.allInputs()
 	switch {
 	case r.Prepare != nil || r.Input != nil:

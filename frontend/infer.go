@@ -2,7 +2,6 @@ package frontend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -86,8 +85,8 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, &OutcomeError{Reason: model.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
 	case m == nil:
 		return nil, c.refuseUnknown(r)
-	case m.Reason != "" && len(m.Inputs) == 0: // the announcement has no tensors, only the reason why it is not served
-		return nil, &OutcomeError{Reason: model.NoBackend, Model: m.Name, Local: true, Cause: errors.New(m.Reason)}
+	case m.isRefused():
+		return nil, m.refusal()
 	case r.Input == nil || r.Input.mem == nil || r.Input.of != &c.memory:
 		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
 	case r.step != (m.Sequence != nil) || r.step == r.Sequence.IsZero():

@@ -2,7 +2,9 @@ package frontend
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -150,6 +152,19 @@ func (c *Client) whyUnknown(r *Request) error {
 		return fmt.Errorf("version %q is not announced; the newest is %q", r.Version, m.Version)
 	}
 	return fmt.Errorf("not among the %d models that are announced", len(c.Models()))
+}
+
+// isRefused reports whether the announcement has only the reason why a model is not served. A family has no other version
+// that could take its requests, though its tensors may be known from before.
+func (m *Model) isRefused() bool { return m.Reason != "" && (m.announced == "" || len(m.Inputs) == 0) }
+
+// refusal returns the outcome of requests for such a model.
+func (m *Model) refusal() error {
+	why := model.NoBackend
+	if strings.HasPrefix(m.Reason, model.BelowFloor) {
+		why = model.FloorTooHigh
+	}
+	return &OutcomeError{Reason: why, Model: m.Name, Local: true, Cause: errors.New(m.Reason)}
 }
 
 // serviceFor returns the id that a request with an accuracy floor sends to the scheduler.

@@ -31,6 +31,29 @@ func TestAnnouncementsAddUp(t *testing.T) {
 	}
 }
 
+// TestARefusedFamilyIsNotAsked shows that requests for a family that the scheduler may not serve any more end with its
+// reason: its tensors are known from before, and the scheduler would call its id unknown. A version of a model is asked
+// for, since the newest may take its requests.
+func TestARefusedFamilyIsNotAsked(t *testing.T) {
+	x := []model.Tensor{{Name: "x", Datatype: model.FP32, Shape: []int64{4}}}
+	served := func(name, version string) model.Info {
+		return model.Info{Name: name, Version: version, Ready: true, Inputs: x, Outputs: x}
+	}
+	refused := func(name, version, why string) model.Info {
+		return model.Info{Name: name, Version: version, Reason: why}
+	}
+	table, _ := newModelTable([]model.Info{served("f", ""), served("m", "1")}, nil, 10, true)
+	table, _ = newModelTable([]model.Info{refused("f", "", model.BelowFloor+"0.99: the best variant has 0.9"), refused("m", "1", "its file is gone")}, table, 20, true)
+	f, m := table.byName[modelName{"f", ""}], table.byName[modelName{"m", "1"}]
+	if len(f.Inputs) == 0 || !f.isRefused() || m.isRefused() {
+		t.Errorf("refused are the family (%d inputs): %v, the version: %v", len(f.Inputs), f.isRefused(), m.isRefused())
+	}
+	want := `model "f": rejected: accuracy_floor: accuracy floor 0.99: the best variant has 0.9`
+	if err := f.refusal(); err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestForgottenModels shows that an id without a name removes the model that had it in this session, and no other,
 // and that lost models are not kept forever.
 func TestForgottenModels(t *testing.T) {

@@ -39,11 +39,14 @@ type Tensor struct {
 
 // NewInput returns a Buffer for one request to a model, in its newest ready version. Tensors of fixed size are
 // undefined until they are set; BYTES tensors have empty elements. Errors are those of Buffer; for a model that the
-// scheduler does not announce, an *OutcomeError.
+// scheduler does not announce, or announces as not served, an *OutcomeError.
 func (c *Client) NewInput(name string) (*Buffer, error) {
 	m := c.Model(name, "")
 	if m == nil {
 		return nil, c.refuseUnknown(&Request{Model: name})
+	}
+	if m.isRefused() {
+		return nil, m.refusal()
 	}
 	if m.shaped {
 		return nil, fmt.Errorf("%w: model %q: its inputs have shapes of their own: want NewShapedInput", ErrInvalid, name)

@@ -67,7 +67,7 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 			why = "no backend has a variant of it"
 		}
 		if floor := g.e.o.Floors[name]; why == "" && len(all) > 0 && !plan.KeepsFloor(all[0].info.Accuracy, floor) {
-			why, all = fmt.Sprintf("accuracy floor %v: the best variant has %v", floor, all[0].info.Accuracy), nil
+			why, all = fmt.Sprintf("%s%v: the best variant has %v", model.BelowFloor, floor, all[0].info.Accuracy), nil
 		}
 
 		// Logged once, not at every change of the cluster.

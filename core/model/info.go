@@ -10,6 +10,10 @@ const (
 // Unloaded is the Reason of a model that could be served but that nobody has loaded.
 const Unloaded = "unloaded"
 
+// BelowFloor begins the Reason of a family whose configured accuracy floor no variant reaches. The floor and the best
+// accuracy there is follow.
+const BelowFloor = "accuracy floor "
+
 // Info describes a model to frontends. The scheduler sends it to each frontend on connecting and whenever it changes.
 type Info struct {
 	ID       uint32

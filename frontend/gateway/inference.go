@@ -161,13 +161,17 @@ func (g *Gateway) resolveModel(ctx context.Context, name, version string) (*fron
 	}
 
 	if m := g.findModel(name, version); m != nil {
-		// An operator unloaded the model, so it does not exist (404). A model that failed to load exists but is
-		// unavailable (503).
+		// An operator unloaded the model, so it does not exist (404). A model that failed to load, or a family whose floor
+		// no variant reaches, exists but is unavailable (503).
 		if m.Reason == model.Unloaded {
 			return nil, notFound("Request for unknown model: %s has no available versions: it is unloaded", singleQuoted(name))
 		}
 		if m.Reason != "" {
-			return nil, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "unknown_model",
+			label := "unknown_model"
+			if strings.HasPrefix(m.Reason, model.BelowFloor) {
+				label = model.FloorTooHigh.String()
+			}
+			return nil, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, label,
 				"Request for unknown model: "+singleQuoted(name)+" has no available versions: "+m.Reason)
 		}
 		return m, nil
