@@ -257,7 +257,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		r.mu.Lock()
 		load, learns := r.s.Load(), r.s.WantsSpare()
 		r.mu.UnlockBehind()
-		ahead, own := r.aheadIn(now, sched.Duration(plan.PriceHorizon)), x.demandIn(r)
+		committed, own := r.committedTime(now, sched.Duration(plan.PriceHorizon)), x.demandIn(r)
 
 		busy := load.Busy - s.busy
 		s.busy = load.Busy
@@ -268,7 +268,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		}
 
 		h := plan.PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: plan.OthersDemand(load.Demand, own), BadShare: s.ends.BadShare(),
-			Ahead: float64(ahead) / float64(plan.PriceHorizon)}
+			Committed: float64(committed) / float64(plan.PriceHorizon)}
 		if learns {
 			h.Learning = x.e.o.LearnShare
 		}
@@ -279,10 +279,10 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 	}
 }
 
-// aheadIn returns the GPU time within a span from now on that is already committed.
-func (r *ranker) aheadIn(now sched.Time, within sched.Duration) (sum sched.Duration) {
+// committedTime returns the GPU time within a span from now on that is already committed.
+func (r *ranker) committedTime(now sched.Time, within sched.Duration) (sum sched.Duration) {
 	r.mu.holdForParts(func(from, n int) bool {
-		part, more := r.s.Ahead(now, within, from, n)
+		part, more := r.s.CommittedTime(now, within, from, n)
 		sum += part
 		return more
 	})

@@ -80,7 +80,7 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 
 	s := p.openIDWindow(f)
 	for rest := m; len(rest) > 0; {
-		n := min(len(rest), sched.AheadMost)
+		n := min(len(rest), sched.PrefetchMost)
 		if p.s.Far() {
 			p.prefetch(rest[:n])
 		}
@@ -114,7 +114,7 @@ func (p *partition) acceptRequests(e *Engine, t *turn, f *Frontend, s *idWindow,
 // the reads.
 func (p *partition) prefetch(m []wire.Submit) {
 	for i := range m {
-		p.prefetched += p.s.Ahead(sched.ModelID(m[i].Model))
+		p.prefetched += p.s.Prefetch(sched.ModelID(m[i].Model))
 	}
 }
 

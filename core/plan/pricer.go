@@ -34,7 +34,7 @@ type PricedHome struct {
 	Others     float64 // demand in GPUs of the models that choose neither a variant nor a home
 	BadShare   float64 // of its requests in the last second
 	BusyShare  float64 // granted share of its GPUs' time since the last renewal
-	Ahead      float64 // GPUs whose time within PriceHorizon is already granted
+	Committed  float64 // GPUs whose time within PriceHorizon is already granted
 	Learning   float64 // share of its GPUs' time that learners want; after a renewal, the share that they bought, which is not sold to requests
 	Price      float64 // of a GPU second, in units of accuracy per request
 	Planned    float64 // the price before the discount for unused GPU time
@@ -69,7 +69,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		// as theirs.
 		share := p.full * p.shareOf(h.GPUs)
 		capacity := share * float64(h.GPUs)
-		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*(1-aheadUsual)*h.Ahead, capacityLeast*capacity))
+		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*(1-committedUsual)*h.Committed, capacityLeast*capacity))
 	}
 	p.bids, p.bidding, p.rate, p.recent, p.scale = 0, false, 0, 0, 1
 	return nil
@@ -209,9 +209,9 @@ func discount(factor, beyondTarget float64, elapsed time.Duration) float64 {
 const (
 	discountRate = 3 // per second
 	discountMost = 0.25
-	// aheadUsual is the part of the GPU time granted ahead that is no loss of capacity: batches that run into the next
+	// committedUsual is the part of the GPU time granted ahead that is no loss of capacity: batches that run into the next
 	// second follow batches that ran into this one.
-	aheadUsual = 0.5
+	committedUsual = 0.5
 	// shareLeast is the share of its time that the smallest cluster sells. u* of few GPUs leaves more than families
 	// need, because their accuracy gives way before their requests do.
 	shareLeast = 0.85

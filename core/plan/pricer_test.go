@@ -263,7 +263,7 @@ func TestIdleSecondsDiscountNothing(t *testing.T) {
 func TestHalfOfTheTimeAheadIsSold(t *testing.T) {
 	capacity := func(ahead float64) float64 {
 		p := NewPricer(func(_, _ float64) bool { return false })
-		if err := p.Begin([]PricedHome{{GPUs: 8, Ahead: ahead}}); err != nil {
+		if err := p.Begin([]PricedHome{{GPUs: 8, Committed: ahead}}); err != nil {
 			t.Fatal(err)
 		}
 		return p.market.Capacity[0]

@@ -1,7 +1,5 @@
 package sched
 
-import "math/bits"
-
 // A request that some GPUs could not serve is retried on others. The driver names the set of GPUs that it avoids. The
 // decisions here only ensure that no batch on such a GPU takes the request, and that a model whose requests all avoid
 // a GPU is not granted it.
@@ -60,17 +58,17 @@ func (p *Partition) stillAvoids(now Time, m *model) bool {
 	return some && a.until >= now
 }
 
-// avoided returns the groups that every queued request avoids: a GPU of any other group takes at least one request.
+// avoidedGroups returns the groups that every queued request avoids: a GPU of any other group takes at least one request.
 // It checks searchMax requests; in a longer queue some requests may be retried where they failed.
-func (p *Partition) avoided(m *model) Groups {
+func (p *Partition) avoidedGroups(m *model) Groups {
 	if len(p.avoiding) == 0 {
 		return 0
 	}
-	return p.intersection(m)
+	return p.groupsAllAvoid(m)
 }
 
-// intersection is avoided for the case that some model has such requests.
-func (p *Partition) intersection(m *model) Groups {
+// groupsAllAvoid is avoidedGroups for the case that some model has such requests.
+func (p *Partition) groupsAllAvoid(m *model) Groups {
 	n := m.q.len()
 	if !p.stillAvoids(p.now, m) || n == 0 {
 		return 0
@@ -140,25 +138,14 @@ func (r *Ranker) otherGPU(avoid Groups) (GPUID, bool) {
 	return 0, false
 }
 
-// all calls yield with each member, in order, until it returns false.
-func (s *bitset) all(yield func(uint32) bool) {
-	for i, word := range s.word {
-		for ; word != 0; word &= word - 1 {
-			if !yield(uint32(i<<6 + bits.TrailingZeros64(word))) {
-				return
-			}
-		}
-	}
-}
-
-// postpone takes a candidate that avoids every idle GPU out of a heap, so that others go first.
-func (r *Ranker) postpone(h *heap) {
+// postponeTop takes the first candidate, which that avoids every idle GPU out of a heap, so that others go first.
+func (r *Ranker) postponeTop(h *heap) {
 	r.postponed = append(r.postponed, h.top())
 	h.remove(r.rivals, h.top().id)
 }
 
-// resume puts postponed candidates back into a heap.
-func (r *Ranker) resume(h *heap) {
+// restorePostponed puts postponed candidates back into a heap.
+func (r *Ranker) restorePostponed(h *heap) {
 	for _, x := range r.postponed {
 		h.set(r.rivals, x.id, x.key)
 	}

@@ -56,7 +56,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 
 	// Bid current rates, and choose variants by the same rates.
 	if !m.rate.fixed {
-		x := &m.family.steps
+		x := &m.family.rateSteps
 		x.update(now, x.folded+m.q.came())
 		if Stepped(x.short, x.long) {
 			x.jump(x.short)
@@ -83,7 +83,7 @@ func (p *Partition) ScaleRates(by float64, from, n int) (more bool) {
 	end := min(from+n, len(p.models))
 	for i := from; i < end; i++ {
 		if m := &p.models[i]; m.live && m.family != nil {
-			x := &m.family.steps
+			x := &m.family.rateSteps
 			x.jump(x.long * by)
 		}
 	}

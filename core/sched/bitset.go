@@ -61,3 +61,14 @@ func (s *bitset) first() uint32 {
 	}
 	panic("sched: first of an empty set")
 }
+
+// all calls yield with each member, in order, until it returns false.
+func (s *bitset) all(yield func(uint32) bool) {
+	for i, word := range s.word {
+		for ; word != 0; word &= word - 1 {
+			if !yield(uint32(i<<6 + bits.TrailingZeros64(word))) {
+				return
+			}
+		}
+	}
+}

@@ -55,8 +55,8 @@ func (p *Partition) refreshCandidate(now Time, m *model, at int32) {
 		m.timer = ripeAt
 		quiet := n
 		size := min(n+step+1, int(m.max))
-		if ahead := head - Time(m.lead[size]+m.margin); ahead > now && ahead < ripeAt {
-			m.timer, quiet = ahead, size-1
+		if grownAt := head - Time(m.lead[size]+m.margin); grownAt > now && grownAt < ripeAt {
+			m.timer, quiet = grownAt, size-1
 		}
 		if p.o.Prompt > 0 {
 			m.timer = min(m.timer, now.Add(p.lookAgain(now, m)))
@@ -196,7 +196,7 @@ func (p *Partition) offerCandidate(m *model, size int, ripe bool, execAt Time) {
 	if m.family != nil {
 		least = m.family.homes[0].leastDemand(demand)
 	}
-	rank, avoid := p.rank(m, size), p.avoided(m)
+	rank, avoid := p.rank(m, size), p.avoidedGroups(m)
 
 	// In place, as in emitBatch.
 	p.out.Candidates = append(p.out.Candidates, Candidate{})

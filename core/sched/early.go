@@ -8,12 +8,12 @@ import (
 )
 
 // A request may come before its input: a frontend that still prepares the input says how long that will take at least.
-// Such a request is early. It is set aside until a batch that is sent then finds the input, and only then joins its
-// queue, so that no candidate counts on it before. An early request takes room in its queue's limits and can be
-// withdrawn. A queued request pays nothing for the early ones of others.
+// Such a request is early. It joins its queue when a batch that is sent then will find the input, so that no candidate
+// counts on it before. An early request counts towards its queue's limit and can be withdrawn. Queued requests cost no more
+// because others are early.
 //
-// The next batch needs no earlier news. It waits for more requests until its frontrun, and by definition one that joins
-// after the frontrun does not fit (docs/decisions/0374).
+// The next batch loses nothing by not knowing the early requests. It waits for more requests until its frontrun, and by
+// definition one that joins after the frontrun does not fit (docs/decisions/0374).
 
 // earlyMax bounds a model's early requests, so that a call may search all of them. More are refused with QueueFull.
 const earlyMax = 4096
@@ -50,11 +50,11 @@ func (p *Partition) AdmitEarly(now Time, id ModelID, deadline Time, pr Priority,
 	}
 
 	p.stats.Enqueued++
-	return p.setEarly(m, at, Request{Model: id, Deadline: deadline, Priority: pr}, from), vocabulary.ReasonNone
+	return p.addEarly(m, at, Request{Model: id, Deadline: deadline, Priority: pr}, from), vocabulary.ReasonNone
 }
 
-// setEarly adds an early request.
-func (p *Partition) setEarly(m *model, at int32, r Request, from Time) *Request {
+// addEarly adds an early request.
+func (p *Partition) addEarly(m *model, at int32, r Request, from Time) *Request {
 	if p.joins == nil {
 		p.joins, p.earlyOf = newWheel(p.now), map[ModelID]*earlyList{}
 	}
@@ -64,7 +64,7 @@ func (p *Partition) setEarly(m *model, at int32, r Request, from Time) *Request 
 		p.earlyOf[m.id] = e
 	}
 
-	// Most hooks of a model take alike, so most requests go to the end.
+	// Most hooks of a model take about equally long, so most requests go to the end.
 	i := sort.Search(len(*e), func(k int) bool { return (*e)[k].from > from })
 	*e = slices.Insert(*e, i, earlyRequest{r, from})
 	p.early++
@@ -107,7 +107,7 @@ func (p *Partition) joinReady(now Time) {
 		e := p.listEarly(m)
 		n := sort.Search(len(*e), func(k int) bool { return (*e)[k].from > now })
 
-		// Taken out first: they take room in their queue from here on.
+		// They leave the list before they join, because the queue's limit counts each request once.
 		ready := slices.Clone((*e)[:n])
 		p.removeEarly(m, at, 0, n)
 		for i := range ready {

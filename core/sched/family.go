@@ -13,22 +13,22 @@ type family struct {
 	asked   bool // the Ranker of some home may know a candidate
 
 	// The tentative schedule; see places.
-	placed  int        // requests with a place
-	pieces  int        // batches of these
-	way     *execution // execution of the latest of these
-	lookAt  Time       // the latest time to place the model anew
-	round   uint32     // number of the schedule
-	changed bool       // in places.changed
-	listed  bool       // in places.queued
-	small   int        // up to this number, requests wait for more in any home; see growAlone
-	longest Duration   // the longest lead of small + 1
-	steps   steps
-	left    leftBehind
+	placed    int        // requests with a place
+	pieces    int        // batches of these
+	way       *execution // execution of the latest of these
+	lookAt    Time       // the latest time to place the model anew
+	round     uint32     // number of the schedule
+	changed   bool       // in places.changed
+	listed    bool       // in places.queued
+	small     int        // up to this number, requests wait for more in any home; see waitUnplaced
+	longest   Duration   // the longest lead of small + 1
+	rateSteps rateSteps
+	left      leftBehind
 }
 
 // home is a sub-cluster that serves a family, with its resident variants that are accurate enough, in order of ℓ(1).
 type home struct {
-	// What each look at the service reads comes first.
+	// The fields that every schedule reads come first.
 	sub       uint32
 	told      uint32 // the candidate's size as its Ranker knows it, 0: none
 	residents []resident
@@ -183,7 +183,7 @@ func (h *home) chooseVariant(m *model, price float64) {
 		h.intended, h.worth = 0, -price*h.residents[0].cost
 	}
 
-	// An offer needs both, and then reads no resident.
+	// Copied here so that an offer reads no resident.
 	h.cost, h.costLeast = h.residents[h.intended].cost, h.residents[h.cheapest].cost
 }
 
@@ -192,7 +192,7 @@ const planBudget = 0.9
 
 // bidRate returns the rate in requests/s that a service with several homes plans for; never 0.
 func (m *model) bidRate() float64 {
-	rate := m.family.steps.long
+	rate := m.family.rateSteps.long
 	if rate == 0 || m.rate.fixed {
 		rate = m.rate.perNS * 1e9 // the rate is given, or no bid was requested yet
 	}

@@ -136,7 +136,7 @@ func (h *halves) step() {
 // complete tells a Ranker of a batch whose Free it has.
 func (h *halves) complete(b BatchID, id GPUID, at Time, g *fuzzGPU) {
 	r := h.rankers[g.sub]
-	for i := uint8(0); i < r.gpus[id].ahead; i++ {
+	for i := uint8(0); i < r.gpus[id].unfinished; i++ {
 		if r.order(id, i).id == b {
 			old := g.Free
 			h.completed(b, id, at, r.Complete(h.now, b, id, at))

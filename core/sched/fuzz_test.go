@@ -197,8 +197,8 @@ func (p *play) take(call func()) {
 func (p *play) check() {
 	for _, r := range p.s.rankers {
 		for id := range r.gpus {
-			if g := &r.gpus[id]; g.state == granted || int(g.ahead) > aheadMax {
-				p.t.Fatalf("I5: gpu %d of sub-cluster %d is in state %d with %d batches between calls", id, r.number, g.state, g.ahead)
+			if g := &r.gpus[id]; g.state == granted || int(g.unfinished) > unfinishedMax {
+				p.t.Fatalf("I5: gpu %d of sub-cluster %d is in state %d with %d batches between calls", id, r.number, g.state, g.unfinished)
 			}
 		}
 	}

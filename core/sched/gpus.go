@@ -19,7 +19,7 @@ type gpu struct {
 	slot       int32 // +1; 0: in none
 	epoch      uint32
 	state      uint8
-	ahead      uint8 // orders without a completion
+	unfinished uint8 // orders without a completion
 	held       bool  // it gets no batch before Ranker.holds
 	spare      bool  // it runs a step of spare work
 	group      Groups
@@ -34,7 +34,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 		return fmt.Errorf("sched: gpu %d: want an id below %d", id, IDLimit)
 	}
 	for int(id) >= len(r.gpus) {
-		r.gpus, r.later, r.holds = append(r.gpus, gpu{}), append(r.later, [aheadMax - 1]order{}), append(r.holds, 0)
+		r.gpus, r.later, r.holds = append(r.gpus, gpu{}), append(r.later, [unfinishedMax - 1]order{}), append(r.holds, 0)
 	}
 	r.idle.grow(len(r.gpus))
 
@@ -43,7 +43,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the set of busy GPUs may still have it
+	g.freeAt, g.epoch, g.state, g.unfinished, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the set of busy GPUs may still have it
 	r.SetSpareOwner(id, 0)
 	r.idle.set(uint32(id))
 	r.moved = true
@@ -87,7 +87,7 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 
 	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with a batch, its
 	// Complete says when.
-	if until <= now && g.ahead == 0 && !g.spare {
+	if until <= now && g.unfinished == 0 && !g.spare {
 		g.freeAt = min(g.freeAt, now)
 	}
 
@@ -113,7 +113,7 @@ func (r *Ranker) collectFree(now Time) {
 			return
 		}
 		if r.gpus[id].spare {
-			r.endWait(id, &r.gpus[id])
+			r.endExtraTime(id, &r.gpus[id])
 		}
 		r.placeGPU(now, id, &r.gpus[id])
 	}
@@ -141,7 +141,7 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 		}
 
 		// A GPU with too many unreported batches may hang: do not give it another.
-		if r.gpus[id].ahead < aheadMax {
+		if r.gpus[id].unfinished < unfinishedMax {
 			return id, true
 		}
 		r.stallGPU(id)
@@ -167,7 +167,7 @@ func (r *Ranker) placeGPU(now Time, id GPUID, g *gpu) {
 
 	soon := g.freeAt <= r.earliestStart(now)
 	switch {
-	case soon && g.ahead >= aheadMax:
+	case soon && g.unfinished >= unfinishedMax:
 		r.stallGPU(id)
 	case soon:
 		g.state = idle

@@ -2,14 +2,14 @@ package sched
 
 import "math"
 
-// refreshHomes is refresh for a service with several homes: the service will be placed anew.
+// refreshHomes is refreshCandidate for a service with several homes: the next schedule places the service anew.
 func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 	s, f := p.places, m.family
 	if !f.listed {
 		f.listed = true
 		s.queued = append(s.queued, at)
 	}
-	if len(s.queued) > placedMax && p.growAlone(now, m, at) {
+	if len(s.queued) > placedMax && p.waitUnplaced(now, m, at) {
 		return
 	}
 	if !f.changed {
@@ -17,7 +17,7 @@ func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 		s.changed = append(s.changed, at)
 	}
 
-	// Any request may change the best place for the batch: check each one until the service has a place.
+	// Each further request is checked until the service has a place, because it may change which place is best.
 	s.stale = true
 	m.state, m.q.quiet = waiting, 0
 	m.timer = m.q.first() - Time(m.soonest) + 1
@@ -106,7 +106,7 @@ func (p *Partition) withdrawAll(m *model) {
 	}
 }
 
-// offerTo is offer to one of several homes.
+// offerTo is offerCandidate for one of several homes.
 func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time) {
 	m.seq++
 	h.told, h.ripe = uint32(size), ripe
@@ -119,7 +119,7 @@ func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time)
 	p.out.Candidates = append(p.out.Candidates, Candidate{
 		Model: m.id, SubCluster: h.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
 		Rank: m.rankIn(&x.execution, min(size, int(x.max))), Last: m.last, Pace: m.pace, Demand: demand, Least: h.leastDemand(demand),
-		Avoid: p.avoided(m),
+		Avoid: p.avoidedGroups(m),
 	})
 }
 

@@ -69,9 +69,9 @@ func (p *Partition) sendGone(m *model, sub uint32) {
 // tables hold a profile in the form that decisions read. Models with the same Profile share them, and with them their
 // cache lines.
 type tables struct {
-	exec, lead []Duration
-	upTo       []cheapest // by the largest batch that is possible
-	users      int
+	exec, lead   []Duration
+	cheapestUpTo []cheapest // by the largest batch that is possible
+	users        int
 }
 
 // cheapest describes the batch with the least GPU time per request among those up to some size.
@@ -80,10 +80,10 @@ type cheapest struct {
 	small int32   // the batches up to this size are not efficient beside it
 }
 
-// findCheapest fills in the cheapest batches. A cheaper batch makes no other batch efficient, so that small only grows.
+// findCheapest fills in cheapestUpTo. A cheaper batch makes no other batch efficient, so small only grows.
 func (t *tables) findCheapest() {
 	best, small := 1, 0
-	for n := 1; n < len(t.upTo); n++ {
+	for n := 1; n < len(t.cheapestUpTo); n++ {
 		// Products of integers are exact, and cost less than quotients.
 		if int64(t.exec[n])*int64(best) < int64(t.exec[best])*int64(n) {
 			best = n
@@ -93,7 +93,7 @@ func (t *tables) findCheapest() {
 		for !isEfficient(t.exec[small+1], cost, small+1) {
 			small++
 		}
-		t.upTo[n] = cheapest{cost, int32(small)}
+		t.cheapestUpTo[n] = cheapest{cost, int32(small)}
 	}
 }
 
@@ -101,9 +101,9 @@ func (t *tables) findCheapest() {
 func (p *Partition) tablesOf(prof *profile.Profile) *tables {
 	t := p.tables[prof]
 	if t == nil {
-		// One size beyond the largest, because rank and frontrun ask for n + 1.
+		// One size beyond the largest, because rank and frontrun read n + 1.
 		n := prof.Max() + 2
-		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n), upTo: make([]cheapest, n-1)}
+		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n), cheapestUpTo: make([]cheapest, n-1)}
 		for b := 1; b < len(t.exec); b++ {
 			t.exec[b] = Duration(prof.Exec(b))
 		}
@@ -122,7 +122,7 @@ func renewLeads(lead, exec []Duration, o Options) {
 	}
 }
 
-// renewLeads does so for every execution that may serve a model.
+// renewLeads computes the leads of every execution that may serve a model.
 func (m *model) renewLeads(o Options) {
 	renewLeads(m.lead, m.exec, o)
 	if m.family != nil {

@@ -2,10 +2,10 @@ package sched
 
 import "fmt"
 
-// aheadMax is how many batches without a completion a GPU may hold: the running one, the next, and one whose
+// unfinishedMax is how many batches without a completion a GPU may hold: the running one, the next, and one whose
 // completion is under way. A GPU with that many becomes stalled when it would get another, so a backend that hangs
 // receives few batches.
-const aheadMax = 3
+const unfinishedMax = 3
 
 type order struct {
 	id    BatchID
@@ -31,11 +31,11 @@ func (r *Ranker) Free(now Time, f *Free) {
 	}
 
 	exec := f.FreeAt.Sub(f.Start)
-	g.ahead++
-	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
+	g.unfinished++
+	*r.order(f.GPU, g.unfinished-1) = order{f.Batch, f.Start, exec}
 
 	// With a batch behind its step, the GPU again counts as busy for requests: see unused.
-	if g.spare && g.ahead == 1 {
+	if g.spare && g.unfinished == 1 {
 		r.spare.followed++
 	}
 	g.freeAt = max(g.freeAt, f.Start).Add(exec) // a completion may have moved it since the grant
@@ -56,10 +56,10 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 
 	// Reports may overtake one another, so the batch need not be the oldest.
 	k := uint8(0)
-	for k < g.ahead && r.order(id, k).id != b {
+	for k < g.unfinished && r.order(id, k).id != b {
 		k++
 	}
-	if k == g.ahead {
+	if k == g.unfinished {
 		r.stats.Stale++
 		return fmt.Errorf("sched: batch %d on gpu %d: %w", b, id, ErrUnknown)
 	}
@@ -79,8 +79,8 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		r.loseStep(id, g) // it ran before the batch, so it ended without a report
 	}
 
-	g.ahead -= k + 1
-	for i := range g.ahead {
+	g.unfinished -= k + 1
+	for i := range g.unfinished {
 		*r.order(id, i) = *r.order(id, i+k+1)
 	}
 	r.replanGPU(now, id, g, freeAt)
@@ -90,7 +90,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 // replanGPU moves the plan of a GPU that is free for its next order at freeAt: each order starts when those before it
 // have actually ended.
 func (r *Ranker) replanGPU(now Time, id GPUID, g *gpu, freeAt Time) {
-	for i := range g.ahead {
+	for i := range g.unfinished {
 		o := r.order(id, i)
 		freeAt = max(freeAt, o.start).Add(o.exec)
 	}

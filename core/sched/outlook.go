@@ -70,9 +70,9 @@ func (a *busyGPUs) soonest(gpus []gpu, o *Outlook) {
 	}
 }
 
-// Ahead returns the GPU time within a span from now on that is already committed, on the n GPUs from place from on, and
+// CommittedTime returns the GPU time within a span from now on that is already committed, on the n GPUs from place from on, and
 // whether there are more: a driver that shares the Ranker asks for a few at a time.
-func (r *Ranker) Ahead(now Time, within Duration, from, n int) (sum Duration, more bool) {
+func (r *Ranker) CommittedTime(now Time, within Duration, from, n int) (sum Duration, more bool) {
 	end := min(from+n, len(r.gpus))
 	for id := from; id < end; id++ {
 		if g := &r.gpus[id]; g.state != absent {

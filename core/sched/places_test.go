@@ -74,7 +74,7 @@ func TestManyServicesWithSeveralHomes(t *testing.T) {
 // variation of a steady demand.
 func TestRatesFollowSteps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 5))
-	var s steps
+	var s rateSteps
 	came, now := uint32(0), Time(0)
 	run := func(rate float64, span Duration) (jumps int) {
 		for end := now.Add(span); now < end; {
@@ -112,7 +112,7 @@ func TestRatesFollowSteps(t *testing.T) {
 // TestAGapIsNoFall: a bid rate stays unchanged over a twentieth of a second without arrivals, and falls within a
 // fifth of a second when demand falls for good.
 func TestAGapIsNoFall(t *testing.T) {
-	s := steps{long: 1000, short: 1000}
+	s := rateSteps{long: 1000, short: 1000}
 	came, now := uint32(0), Time(0)
 	run := func(each uint32, turns int) (jumps int) {
 		for range turns {

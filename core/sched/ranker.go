@@ -7,8 +7,8 @@ type Ranker struct {
 	number  uint32
 	now     Time
 	gpus    []gpu
-	later   [][aheadMax - 1]order // by GPU: orders sent after the first
-	holds   []Time                // by GPU: end of the hold, if it is held
+	later   [][unfinishedMax - 1]order // by GPU: orders sent after the first
+	holds   []Time                     // by GPU: end of the hold, if it is held
 	idle    bitset
 	ripe    heap // models by Rank
 	waiting heap // models by the time when their expected growth falls to growthBase
@@ -19,7 +19,7 @@ type Ranker struct {
 	demand  int64  // Σ of the candidates' demands
 	least   int64  // Σ of their least possible demands
 	grants  []Grant
-	// Candidates that Advance has removed from a heap for now; see postpone.
+	// Candidates that Advance has removed from a heap for now; see postponeTop.
 	postponed []heapItem
 	spent     Duration // Σ of planned execution, corrected by completions
 	stats     RankerStats
@@ -57,7 +57,23 @@ func (r *Ranker) Advance(now Time) []Grant {
 		r.watchSteps(now)
 	}
 
-	// First the ripe candidates, in their order, as long as a GPU becomes free in time.
+	// Most calls have no candidate to grant a GPU to.
+	if r.ripe.len() > 0 {
+		r.grantRipe(now)
+	}
+	if r.waiting.len() > 0 && r.idle.n > 0 {
+		r.grantWaiting(now)
+	}
+
+	// Spare work comes last, on GPUs that no request wants.
+	if r.spare != nil {
+		r.startSteps(now)
+	}
+	return r.grants
+}
+
+// grantRipe grants GPUs to the ripe candidates, in their order, as long as a GPU becomes free in time.
+func (r *Ranker) grantRipe(now Time) {
 	for r.ripe.len() > 0 {
 		m := r.ripe.top().id
 		id, ok := r.pickGPU(now, r.lead(r.rivals[m].size))
@@ -68,16 +84,18 @@ func (r *Ranker) Advance(now Time) []Grant {
 		// A GPU that all requests of the candidate avoid is of no use to it.
 		if r.gpus[id].group&r.rivals[m].avoid != 0 {
 			if id, ok = r.otherGPU(r.rivals[m].avoid); !ok {
-				r.postpone(&r.ripe)
+				r.postponeTop(&r.ripe)
 				continue
 			}
 		}
 		r.ripe.remove(r.rivals, m)
 		r.grant(ModelID(m), id, Grant{})
 	}
-	r.resume(&r.ripe)
+	r.restorePostponed(&r.ripe)
+}
 
-	// Remaining idle GPUs go to waiting candidates that hardly grow any more.
+// grantWaiting grants the remaining idle GPUs to waiting candidates that hardly grow any more.
+func (r *Ranker) grantWaiting(now Time) {
 	for r.waiting.len() > 0 && r.idle.n > 0 {
 		m := r.waiting.top().id
 		v, limit := &r.rests[m], r.growthMax()
@@ -90,7 +108,7 @@ func (r *Ranker) Advance(now Time) []Grant {
 		if avoid := r.rivals[m].avoid; r.gpus[id].group&avoid != 0 {
 			other, ok := r.otherGPU(avoid)
 			if !ok {
-				r.postpone(&r.waiting)
+				r.postponeTop(&r.waiting)
 				continue
 			}
 			id = other
@@ -99,13 +117,7 @@ func (r *Ranker) Advance(now Time) []Grant {
 		r.stats.Early++
 		r.grant(ModelID(m), id, Grant{Early: true, Growth: limit})
 	}
-	r.resume(&r.waiting)
-
-	// Spare work comes last, on GPUs that no request wants.
-	if r.spare != nil {
-		r.startSteps(now)
-	}
-	return r.grants
+	r.restorePostponed(&r.waiting)
 }
 
 // NextWake returns the latest time for the next Advance; it may be early, never late.
@@ -155,7 +167,7 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	g.state = granted
 	r.stats.Grants++
 	if r.spare != nil {
-		r.spare.taken(m, id)
+		r.spare.noteGrant(m, id)
 	}
 
 	// A Partition does not see the GPUs, so the grant carries what it needs for its decision.

@@ -33,7 +33,7 @@ func (r *rate) update(now Time, m *model) bool {
 		r.perNS += w * (float64(m.q.came())/float64(dt) - r.perNS)
 	}
 	if m.family != nil {
-		m.family.steps.folded += m.q.came()
+		m.family.rateSteps.folded += m.q.came()
 	}
 	m.q.since, r.at = m.q.head+uint32(m.q.n), now
 	r.derive(m)
@@ -72,8 +72,8 @@ func (x *execution) targetAt(perNS float64, budget Duration) int {
 	return largestFit(x.target, int(x.max), func(b int) bool { return float64(b-1)/perNS+float64(x.lead[b]) <= float64(budget) })
 }
 
-// largestFit returns the largest number up to most that fits, at least 1: none after the first that does not fit does. It
-// tries a guess first, as most answers are those of the last time.
+// largestFit returns the largest number from 1 to most that fits, and 1 if none does. If a number does not fit, no larger one
+// may. The search starts at a guess, because most answers are the same as before.
 func largestFit(guess, most int, fits func(n int) bool) int {
 	low, high := 1, most
 	if 1 <= guess && guess <= most && (guess == 1 || fits(guess)) {

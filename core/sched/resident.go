@@ -6,10 +6,10 @@ type resident struct {
 	accuracy float64
 	below    float64 // the greatest accuracy of those before it in its home, which take less time
 	execution
-	upTo  []cheapest // of its profile
-	cost  float64    // GPU seconds per request in batches of the target size
-	small int32      // batches up to this size gain from growing; see efficient
-	sized int32      // the largest batch that was possible at the latest plan; 0: none was made
+	cheapestUpTo []cheapest // of its profile
+	cost         float64    // GPU seconds per request in batches of the target size
+	small        int32      // batches up to this size gain from growing; see efficient
+	sized        int32      // the largest batch that was possible at the latest plan; 0: none was made
 }
 
 // planBatch finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that
@@ -19,7 +19,7 @@ func (r *resident) planBatch(perNS float64, budget Duration) {
 		return float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget)
 	}))
 
-	at := &r.upTo[r.sized]
+	at := &r.cheapestUpTo[r.sized]
 	r.cost, r.small = at.cost, min(at.small, r.max-1)
 }
 

@@ -28,7 +28,7 @@ func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
 		}
 		x := NewPartition(Options{Ctrl: 20_000, Data: 3_000}).tablesOf(prof)
 		most := 1 + rng.IntN(len(table))
-		r := resident{upTo: x.upTo, execution: execution{lead: x.lead, exec: x.exec, max: int32(most)}}
+		r := resident{cheapestUpTo: x.cheapestUpTo, execution: execution{lead: x.lead, exec: x.exec, max: int32(most)}}
 
 		for range 20 {
 			perNS, budget := rng.ExpFloat64()/1e6, Duration(rng.Int64N(100_000_000))

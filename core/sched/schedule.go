@@ -34,7 +34,7 @@ func (p *Partition) placeQueues(now Time) {
 		if m.family.placed < m.q.len() {
 			m.family.lookAt = min(m.family.lookAt, next)
 		}
-		p.growUnseen(now, m, few)
+		p.allowUnchecked(now, m, few)
 		if few {
 			s.due = min(s.due, m.family.lookAt)
 		} else if m.family.lookAt < m.timer {

@@ -267,9 +267,9 @@ func (s *Scheduler) Bid(now Time, id ModelID, b *Bid) bool { return s.part.Bid(n
 // ScaleRates multiplies the rates of services with a choice: see Partition.ScaleRates.
 func (s *Scheduler) ScaleRates(by float64) { s.part.ScaleRates(by, 0, len(s.part.models)) }
 
-// Ahead returns a sub-cluster's committed GPU time: see Ranker.Ahead.
-func (s *Scheduler) Ahead(now Time, subCluster uint32, within Duration) Duration {
+// CommittedTime returns a sub-cluster's committed GPU time: see Ranker.CommittedTime.
+func (s *Scheduler) CommittedTime(now Time, subCluster uint32, within Duration) Duration {
 	r := s.rankers[subCluster]
-	sum, _ := r.Ahead(now, within, 0, len(r.gpus))
+	sum, _ := r.CommittedTime(now, within, 0, len(r.gpus))
 	return sum
 }

@@ -232,7 +232,7 @@ func (p *Partition) describe(d *model, s *Service) {
 
 	f := &family{part: p, asked: true}
 	if d.family != nil {
-		f.steps, f.listed = d.family.steps, d.family.listed
+		f.rateSteps, f.listed = d.family.rateSteps, d.family.listed
 	}
 	for k, sub := range s.Homes {
 		// Skip a home where no variant may answer.
@@ -276,7 +276,7 @@ func (p *Partition) residentsOf(d *model, s *Service, k int) (all []resident) {
 			continue
 		}
 		t := p.tablesOf(v.Profiles[k])
-		all = append(all, resident{accuracy: v.Accuracy, upTo: t.upTo, execution: execution{
+		all = append(all, resident{accuracy: v.Accuracy, cheapestUpTo: t.cheapestUpTo, execution: execution{
 			lead: t.lead, exec: t.exec, target: 1, variant: uint16(i), prof: v.Profiles[k],
 			max: min(int32(v.Profiles[k].Max()), d.queueMax), // do not wait for a batch larger than the queue
 		}})

@@ -43,15 +43,15 @@ const (
 // spare is a Ranker's state of spare work. A Ranker without spare work has none.
 type spare struct {
 	works  []offered
-	steps  []running // by GPU
-	owners []uint32  // by GPU, up to the last one with an owner
-	wants  []want    // by model
-	count  int       // running steps
+	steps  []runningStep // by GPU
+	owners []uint32      // by GPU, up to the last one with an owner
+	wants  []want        // by model
+	count  int           // running steps
 	// followed is the number of running steps with a batch after them.
 	followed int
 	watch    []GPUID // GPUs whose step should have ended, but has not been reported
 	out      []SpareStep
-	turn     [spareSlots + 1]int32 // scratch of spareRoom
+	balance  [spareSlots + 1]int32 // scratch of spareRoom
 	stats    SpareStats
 }
 

@@ -24,14 +24,14 @@ const (
 // whenever a batch is due during the step, the GPUs that are idle or have become free by then must be at least as
 // many as the batches due during the step may have taken: those of the known candidates, if a burst joins each, and
 // those of future requests. A batch that is due after the step's end finds its GPU free again. With few GPUs, a batch
-// that may begin before the step's end also counts; see sooner. No step is longer than future requests allow. The
+// that may begin before the step's end also counts; see earlyShare. No step is longer than future requests allow. The
 // time is proportional to the number of models and GPUs.
 func (r *Ranker) spareRoom(now Time, step Duration) int {
 	s := r.spare
-	balance := &s.turn
+	balance := &s.balance
 	*balance = [spareSlots + 1]int32{}
 
-	width, sooner := step/spareSlots+1, r.sooner()
+	width, early := step/spareSlots+1, r.earlyShare()
 	var due [spareSlots]bool
 	for i := range s.wants {
 		w := &s.wants[i]
@@ -46,7 +46,7 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 
 		at := w.gap
 		if w.due != Never {
-			at = max(0, w.due.Sub(now)-Duration(sooner*float64(w.window)))
+			at = max(0, w.due.Sub(now)-Duration(early*float64(w.window)))
 		}
 
 		// Each batch may take its GPU a window before it is due.
@@ -74,15 +74,15 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 	return room
 }
 
-// sooner returns the share of its window by which a batch counts as due earlier. After a step a batch begins at its
+// earlyShare returns the share of its window by which a batch counts as due earlier. After a step a batch begins at its
 // latest start, where an idle GPU would have begun it earlier; the delay passes to the next batch, until none waits.
 // On a single GPU some request misses its deadline for it as soon as GPU time gets short; many GPUs share the delay.
-func (r *Ranker) sooner() float64 {
+func (r *Ranker) earlyShare() float64 {
 	return max(0, float64(spareMany-r.count)/(spareMany-1))
 }
 
-// taken records that a model gets a GPU. Its remaining requests may want one at once, until its next forecast.
-func (s *spare) taken(m ModelID, id GPUID) {
+// noteGrant records that a model gets a GPU. Its remaining requests may want one at once, until its next forecast.
+func (s *spare) noteGrant(m ModelID, id GPUID) {
 	s.unwatch(id)
 	if int(m) < len(s.wants) {
 		s.wants[m].due = 0

@@ -12,8 +12,8 @@ type SpareStep struct {
 	End        Time   // Start + Step
 }
 
-// running is a GPU's step.
-type running struct {
+// runningStep is a GPU's step.
+type runningStep struct {
 	work  WorkID
 	step  Duration
 	start Time
@@ -69,10 +69,10 @@ func (r *Ranker) forgetStep(id GPUID, g *gpu, took Duration) {
 	r.spare.unwatch(id)
 	g.spare = false
 	r.spare.count--
-	if w := r.spare.work(r.spare.steps[id].work); w != nil {
+	if w := r.spare.findWork(r.spare.steps[id].work); w != nil {
 		w.running--
 	}
-	if g.ahead > 0 {
+	if g.unfinished > 0 {
 		r.spare.followed--
 	}
 	r.spare.stats.Time += max(0, took)
@@ -93,12 +93,12 @@ func (r *Ranker) startSteps(now Time) {
 
 	for id := r.idle.last(len(r.gpus)); id >= 0; id = r.idle.last(id) {
 		g := &r.gpus[id]
-		if g.spare || g.ahead > 0 {
+		if g.spare || g.unfinished > 0 {
 			continue // its step ends soon, but has not ended
 		}
 
 		for {
-			w := s.next(s.ownerOf(GPUID(id)), longest)
+			w := s.nextWork(s.ownerOf(GPUID(id)), longest)
 			if w == nil {
 				break
 			}
@@ -120,9 +120,9 @@ func (r *Ranker) startSteps(now Time) {
 	}
 }
 
-// next returns the work to run next on a GPU of an owner: among works with steps no longer than longest, the one with
+// nextWork returns the work to run next on a GPU of an owner: among works with steps no longer than longest, the one with
 // the least usage by its weight.
-func (s *spare) next(owner uint32, longest Duration) *offered {
+func (s *spare) nextWork(owner uint32, longest Duration) *offered {
 	var best *offered
 	for i := range s.works {
 		w := &s.works[i]
@@ -134,8 +134,8 @@ func (s *spare) next(owner uint32, longest Duration) *offered {
 	return best
 }
 
-// work returns the spare work with a number, or nil.
-func (s *spare) work(id WorkID) *offered {
+// findWork returns the spare work with a number, or nil.
+func (s *spare) findWork(id WorkID) *offered {
 	for i := range s.works {
 		if s.works[i].ID == id {
 			return &s.works[i]
@@ -147,12 +147,12 @@ func (s *spare) work(id WorkID) *offered {
 func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 	s := r.spare
 	for int(id) >= len(s.steps) {
-		s.steps = append(s.steps, running{})
+		s.steps = append(s.steps, runningStep{})
 	}
 
 	start := max(r.earliestStart(now), g.freeAt)
 	end := start.Add(w.Step)
-	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
+	s.steps[id] = runningStep{work: w.ID, step: w.Step, start: start, end: end}
 
 	// Count the step now: if its end counted it, the work would get every other idle GPU meanwhile.
 	w.used += float64(w.Step) / w.Weight

@@ -1,6 +1,6 @@
 package sched
 
-// watchSteps handles steps whose end should have been reported by now. Their GPUs count as busy for one more step; endWait
+// watchSteps handles steps whose end should have been reported by now. Their GPUs count as busy for one more step; endExtraTime
 // then gives the step up.
 func (r *Ranker) watchSteps(now Time) {
 	s := r.spare
@@ -14,7 +14,7 @@ func (r *Ranker) watchSteps(now Time) {
 		s.watch[k] = s.watch[len(s.watch)-1]
 		s.watch = s.watch[:len(s.watch)-1]
 
-		// The set of busy GPUs triggers endWait when the extra time is over.
+		// The set of busy GPUs triggers endExtraTime when the extra time is over.
 		x.late = true
 		g.freeAt = r.earliestStart(now).Add(x.step)
 		r.idle.clear(uint32(id))
@@ -43,10 +43,10 @@ func (s *spare) unwatch(id GPUID) {
 	}
 }
 
-// endWait ends the extra time of a late step: the report of its end counts as lost. This does not count against the
+// endExtraTime ends the extra time of a late step: the report of its end counts as lost. This does not count against the
 // GPU.
-func (r *Ranker) endWait(id GPUID, g *gpu) {
-	if g.ahead == 0 && r.spare.steps[id].late {
+func (r *Ranker) endExtraTime(id GPUID, g *gpu) {
+	if g.unfinished == 0 && r.spare.steps[id].late {
 		r.loseStep(id, g)
 	}
 }
@@ -55,7 +55,7 @@ func (r *Ranker) endWait(id GPUID, g *gpu) {
 func (r *Ranker) loseStep(id GPUID, g *gpu) {
 	r.forgetStep(id, g, 0)
 	r.spare.stats.Lost++
-	if w := r.spare.work(r.spare.steps[id].work); w != nil {
+	if w := r.spare.findWork(r.spare.steps[id].work); w != nil {
 		w.suspended = true
 	}
 }
@@ -66,6 +66,6 @@ func (r *Ranker) Suspended(id WorkID) bool {
 	if r.spare == nil {
 		return false
 	}
-	w := r.spare.work(id)
+	w := r.spare.findWork(id)
 	return w != nil && w.suspended
 }

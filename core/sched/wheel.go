@@ -131,7 +131,7 @@ func (w *wheel) empty(s int32) {
 func (w *wheel) next() Time {
 	at := Never
 	if w.words != 0 {
-		at = w.early[(w.cur+w.ahead(w.cur))&nearMask]
+		at = w.early[(w.cur+w.slotsUntilUsed(w.cur))&nearMask]
 	}
 	if w.far != 0 {
 		n := w.cur >> nearShift
@@ -141,8 +141,8 @@ func (w *wheel) next() Time {
 	return at
 }
 
-// ahead returns how many slots after near slot n the first used one lies; some slot must be in use.
-func (w *wheel) ahead(n int64) int64 {
+// slotsUntilUsed returns how many slots after near slot n the first used one lies; some slot must be in use.
+func (w *wheel) slotsUntilUsed(n int64) int64 {
 	s := n & nearMask
 
 	// The word of slot n is checked twice: its high bits now, its low bits a round later.
@@ -174,7 +174,7 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 		}
 	}
 	for n, last := from, min(to, from+nearSlots-1); w.words != 0; n++ {
-		if n += w.ahead(n); n > last {
+		if n += w.slotsUntilUsed(n); n > last {
 			break
 		}
 		due = w.drain(int32(n&nearMask), now, due)

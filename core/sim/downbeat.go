@@ -195,9 +195,9 @@ func (d *Downbeat) describeHomes(now Time) []plan.PricedHome {
 			continue
 		}
 		busy := d.s.Load(uint32(k)).Busy
-		ahead := d.s.Ahead(now, uint32(k), Duration(plan.PriceHorizon))
+		committed := d.s.CommittedTime(now, uint32(k), Duration(plan.PriceHorizon))
 		homes = append(homes, plan.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.BadShare(), Learning: learning,
-			Ahead:     float64(ahead) / float64(plan.PriceHorizon),
+			Committed: float64(committed) / float64(plan.PriceHorizon),
 			BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
 		d.busy[k] = busy
 	}

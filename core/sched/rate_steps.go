@@ -2,12 +2,12 @@ package sched
 
 import "math"
 
-// steps estimates a service's arrival rate for prices. It keeps an average over a second and one over a tenth of it:
+// rateSteps estimates a service's arrival rate for prices. It keeps an average over a second and one over a tenth of it:
 // when they differ by more than chance explains, demand has made a step, and the rate jumps to the short average
 // (decision 0350).
-type steps struct {
+type rateSteps struct {
 	long, short float64 // requests/s
-	lacks       float64 // seconds before the latest step that long still covers: it averages over the rest
+	excluded    float64 // seconds of long's span that lie before the latest step, and do not count
 	at          Time    // the latest update
 	seen        uint32  // requests until then, modulo 2³²
 	folded      uint32  // those of them that the queue no longer counts
@@ -25,19 +25,19 @@ const (
 )
 
 // update adds the arrivals since the last update; came is the total number so far.
-func (s *steps) update(now Time, came uint32) {
+func (s *rateSteps) update(now Time, came uint32) {
 	dt := float64(now.Sub(s.at)) / 1e9
 	if dt <= 0 {
 		return
 	}
 
-	// Arrivals count as at the middle of the interval.
+	// All arrivals count as if they came in the middle of the interval.
 	n := float64(came - s.seen)
 	s.at, s.seen = now, came
 
 	// Arrivals before the latest step say nothing about the rate.
-	s.lacks = max(0, s.lacks-dt)
-	over := stepsLong - s.lacks
+	s.excluded = max(0, s.excluded-dt)
+	over := stepsLong - s.excluded
 	half := math.Exp(-dt / 2 / over)
 	s.long = (s.long*half + n/over) * half
 	half = math.Exp(-dt / 2 / stepsShort)
@@ -45,7 +45,7 @@ func (s *steps) update(now Time, came uint32) {
 }
 
 // jump sets the rate: to the average of the latest tenth of a second, or scaled by a step of all services together.
-func (s *steps) jump(rate float64) { s.long, s.lacks = rate, stepsLong-stepsShort }
+func (s *rateSteps) jump(rate float64) { s.long, s.excluded = rate, stepsLong-stepsShort }
 
 // Stepped reports whether an average over a tenth of a second differs from one over a second, of the same arrivals,
 // by more than chance explains.

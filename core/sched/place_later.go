@@ -1,8 +1,8 @@
 package sched
 
-// growAlone lets a service wait without a place while no place could make it start: in every home and variant its
-// batch gains from growing, and there is time for that. It returns whether that is so.
-func (p *Partition) growAlone(now Time, m *model, at int32) bool {
+// waitUnplaced lets a service wait without a place as long as it would start in none: in every home and variant its batch
+// gains from growing, and there is time for that. It returns whether the service waits.
+func (p *Partition) waitUnplaced(now Time, m *model, at int32) bool {
 	f := m.family
 	if m.q.len() > f.small || m.load < p.o.Prompt {
 		return false
@@ -26,15 +26,15 @@ func (p *Partition) growAlone(now Time, m *model, at int32) bool {
 	return true
 }
 
-// growUnseen lets requests join unchecked while the queued ones wait for more, or for a GPU, until the queue has
-// grown by a part.
-func (p *Partition) growUnseen(now Time, m *model, few bool) {
+// allowUnchecked lets requests join a placed queue without a check until it has grown by the share 1/growthShare. Until then
+// the service looks for no other place.
+func (p *Partition) allowUnchecked(now Time, m *model, few bool) {
 	f, n := m.family, m.q.len()
 	if n < growthShare || f.lookAt <= now {
 		return
 	}
 
-	// If few services are placed together, check the effect of another batch on the others.
+	// Few services are placed together: one more batch of this service could take a place from another one.
 	whole := f.placed >= n && f.pieces > 0
 	if few && (!whole || f.pieces != 1) {
 		return
@@ -43,11 +43,11 @@ func (p *Partition) growUnseen(now Time, m *model, few bool) {
 	// Set the timer for the grown batch.
 	grown := n + n/growthShare
 	if whole {
-		ahead := m.q.first() - Time(f.way.lead[min(grown+1, int(f.way.max))])
-		if ahead <= now {
+		grownAt := m.q.first() - Time(f.way.lead[min(grown+1, int(f.way.max))])
+		if grownAt <= now {
 			return
 		}
-		f.lookAt = min(f.lookAt, ahead)
+		f.lookAt = min(f.lookAt, grownAt)
 	}
 	p.setQuiet(m, int32(grown))
 }
