@@ -61,6 +61,18 @@ func (w *SpareWork) Offer(step time.Duration, weight float64) {
 	w.tellOffer()
 }
 
+// PinTo restricts the steps to one of the backend's GPUs, by its index, from the next Offer on.
+func (w *SpareWork) PinTo(gpu int) {
+	// The only GPU has them anyway, also from a scheduler that knows no pinned work.
+	if len(w.b.gpus) == 1 {
+		return
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.offer.GPU = uint32(gpu + 1)
+}
+
 // Withdraw requests no steps until the next Offer.
 func (w *SpareWork) Withdraw() { w.Offer(0, 0) }
 

@@ -1,9 +1,12 @@
 package backend
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/train"
 	"downbeat.dev/core/wire"
 )
 
@@ -65,4 +68,40 @@ func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
 		offers, ends := r.sched.spareState()
 		return len(ends) == 2 && ends[0].Number == 1 && ends[1].Number == 2 && len(offers) == 2
 	})
+}
+
+// school is an executor whose device trains, if it has memory for it.
+type school struct {
+	device.Executor
+	err error
+}
+
+type lesson struct{ train.Stepper }
+
+func (s school) NewTrainer(train.Net, train.Options) (train.Stepper, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return lesson{}, nil
+}
+
+// TestTheLastGPUThatCanTrains: of several GPUs the last one with memory for a trainer trains, and the work's steps are asked
+// for there.
+func TestTheLastGPUThatCanTrains(t *testing.T) {
+	r := newRig(t, rigOptions{gpus: 4, alpha: time.Microsecond})
+	full := errors.New("out of memory")
+	for i, err := range []error{nil, nil, full} { // the last GPU trains nothing at all
+		r.gpus[i].executors = []device.Executor{school{r.emus[i], err}}
+	}
+	trainer, gpu, err := r.NewTrainer(train.Net{Name: "m"}, train.Options{})
+	if _, ok := trainer.(lesson); !ok || gpu != 1 || err != nil {
+		t.Fatalf("%T on GPU %d, %v", trainer, gpu, err)
+	}
+
+	w := r.NewSpareWork("learn m", func(time.Duration) func() { return nil })
+	w.PinTo(gpu)
+	w.Offer(time.Millisecond, 1)
+	if offers, _ := r.sched.spareState(); len(offers) != 1 || offers[0].GPU != 2 {
+		t.Errorf("offers %+v, want one of the second GPU", offers)
+	}
 }

@@ -7,23 +7,28 @@ type trainsOnDevice interface {
 	NewTrainer(net train.Net, o train.Options) (train.Stepper, error)
 }
 
-// NewTrainer returns what runs the training steps of spare work; close it before the backend ends. It is the backend's
-// GPU if that can. Of several GPUs the scheduler chooses another one for each step, and a trainer stays on its device, so
-// they leave training to the processor.
-func (b *Backend) NewTrainer(net train.Net, o train.Options) (train.Stepper, error) {
-	if len(b.gpus) == 1 {
-		for _, e := range b.gpus[0].executors {
+// NewTrainer returns what runs the training steps of spare work, and the index of the GPU that does, to which the work must
+// be pinned; −1: the processor does. Close it before the backend ends.
+//
+// A trainer stays on its device. The scheduler gives batches to the first of the idle GPUs, so the last one has the most
+// time to spare; where it has no memory for a trainer, the one before it is next.
+func (b *Backend) NewTrainer(net train.Net, o train.Options) (t train.Stepper, gpu int, err error) {
+	for i := len(b.gpus) - 1; i >= 0; i-- {
+		g := b.gpus[i]
+		for _, e := range g.executors {
 			d, ok := e.(trainsOnDevice)
 			if !ok {
 				continue
 			}
 			t, err := d.NewTrainer(net, o)
 			if err == nil {
-				b.log.Info("the GPU trains the model, layer by layer", "model", net.Name, "gpu", b.gpus[0].name)
-				return t, nil
+				b.log.Info("the GPU trains the model, layer by layer", "model", net.Name, "gpu", g.name)
+				return t, i, nil
 			}
-			b.log.Warn("the GPU does not train the model, the processor does", "model", net.Name, "err", err)
+			b.log.Warn("the GPU does not train the model", "model", net.Name, "gpu", g.name, "err", err)
 		}
 	}
-	return train.New(net, o)
+
+	t, err = train.New(net, o)
+	return t, -1, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend"
+	"downbeat.dev/backend/train"
 	"downbeat.dev/core/repo"
 )
 
@@ -20,6 +21,7 @@ import (
 type Live struct {
 	name    string
 	about   TrainableModel
+	gpu     int // the backend's GPU that trains; −1: the processor does
 	log     *slog.Logger
 	work    *backend.SpareWork
 	began   time.Time
@@ -82,6 +84,9 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 
 	s.noteStanding()
 	s.work = b.NewSpareWork("learn "+name, s.trainOnce)
+	if s.gpu >= 0 {
+		s.work.PinTo(s.gpu)
+	}
 	if s.teacher != nil {
 		b.SampleInputs(name, max(1, about.Every), s.takeInput)
 	}
@@ -114,7 +119,11 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 		return err
 	}
 
-	o := Options{Net: net, Weights: weights, Version: version, Initial: initial, Library: library, Seed: 1, Brief: true, Trainer: b.NewTrainer,
+	o := Options{Net: net, Weights: weights, Version: version, Initial: initial, Library: library, Seed: 1, Brief: true,
+		Trainer: func(n train.Net, c train.Options) (t train.Stepper, err error) {
+			t, s.gpu, err = b.NewTrainer(n, c)
+			return t, err
+		},
 		Batch: s.about.Batch, Period: s.about.comparesEvery(), Rate: s.about.Rate, Every: s.about.Every, Publish: store.Publisher(b.LoadLearnt)}
 	if s.about.Teacher != "" {
 		if s.teacher, err = openTeacher(repository, s.about.Teacher, library, net); err != nil {

@@ -17,7 +17,9 @@ type spareWork struct {
 	name   string
 	step   sched.Duration
 	weight float64
-	subs   []uint32 // the sub-clusters whose rankers know it
+	only   uint32      // the only GPU that runs its steps, as an index plus one; 0: any
+	gpu    sched.GPUID // that GPU, as the rankers know it
+	subs   []uint32    // the sub-clusters whose rankers know it
 }
 
 // spareOrder is a step on its way to a backend.

@@ -136,11 +136,42 @@ func TestSpareWorkFollowsGPUs(t *testing.T) {
 	}
 }
 
+// TestPinnedWorkStaysOnItsGPU shows that the steps of pinned work are ordered on one GPU, also when that GPU changes its
+// sub-cluster and returns.
+func TestPinnedWorkStaysOnItsGPU(t *testing.T) {
+	s, b, _ := spareStage(t)
+	b.OfferSpare([]wire.SpareOffer{{Work: 1, Step: 1e6, Weight: 1, GPU: 1}})
+	more := wire.BackendModel{Info: hello("b", 1, slope, "n").Models[0].Info, Profile: slope, Loaded: []bool{false, false}}
+	b.Offer([]wire.Loadable{{Number: 1, Model: more}})
+
+	home := b.gpus[0].sub
+	for _, state := range []wire.PlacementState{wire.Unloaded, wire.Loaded, wire.Unloaded} {
+		b.Report([]wire.PlacementReport{{GPU: 0, Model: 1, State: state}})
+		if moved := state == wire.Loaded; moved != (b.gpus[0].sub != home) {
+			t.Fatalf("%v: sub-cluster %d, first %d: the test shows nothing", state, b.gpus[0].sub, home)
+		}
+
+		ran := 0
+		for range 20 {
+			for _, x := range b.steps {
+				if x.GPU != 0 {
+					t.Fatalf("%v: steps %+v, want them on GPU 0", state, b.steps)
+				}
+			}
+			ran += b.endAll()
+			s.run(s.clock.now + ms)
+		}
+		if ran < 5 {
+			t.Errorf("%v: %d steps in 20 ms", state, ran)
+		}
+	}
+}
+
 // TestSpareOffersThatMakeNoSense shows that invalid offers cost the backend nothing else.
 func TestSpareOffersThatMakeNoSense(t *testing.T) {
 	s, b, f := spareStage(t)
 	for _, o := range []wire.SpareOffer{{Work: 1, Step: -1, Weight: 1}, {Work: 1, Step: int64(sched.SpareStepMost) + 1, Weight: 1},
-		{Work: 1, Step: 1e6, Weight: 1e7}, {Work: 1 << 16, Step: 1e6, Weight: 1}, {Work: 9}} {
+		{Work: 1, Step: 1e6, Weight: 1e7}, {Work: 1 << 16, Step: 1e6, Weight: 1}, {Work: 1, Step: 1e6, Weight: 1, GPU: 3}, {Work: 9}} {
 		if !b.OfferSpare([]wire.SpareOffer{o}) {
 			t.Errorf("the session ended for %+v", o)
 		}

@@ -38,7 +38,7 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 
 	// A new offer goes to all rankers, so work that one of them has suspended continues.
 	w.name = o.Name
-	w.step, w.weight, w.subs = sched.Duration(o.Step), o.Weight, nil
+	w.step, w.weight, w.only, w.subs = sched.Duration(o.Step), o.Weight, o.GPU, nil
 	g.moveSpare(b)
 }
 
@@ -51,6 +51,8 @@ func (g *registry) checkOffer(b *Backend, o *wire.SpareOffer) error {
 		return fmt.Errorf("step %d ns: want 1 to %d", o.Step, sched.SpareStepMost)
 	case !(o.Weight > 0 && o.Weight <= 1e6):
 		return fmt.Errorf("weight %v: want above 0 and at most 1e6", o.Weight)
+	case int64(o.GPU) > int64(len(b.gpus)):
+		return fmt.Errorf("gpu %d: the backend has %d", o.GPU-1, len(b.gpus))
 	case b.owner != 0:
 		return nil
 	}
@@ -75,14 +77,15 @@ func (g *registry) moveSpare(b *Backend) {
 
 	subs, fresh := b.subClusters(), !g.foretelling
 	for _, w := range b.works {
-		left := slices.DeleteFunc(slices.Clone(w.subs), func(sub uint32) bool { return slices.Contains(subs, sub) })
+		to := b.subsOf(w, subs)
+		left := slices.DeleteFunc(slices.Clone(w.subs), func(sub uint32) bool { return slices.Contains(to, sub) })
 		g.withdrawSpare(b, w, left)
-		for _, sub := range subs {
+		for _, sub := range to {
 			if !slices.Contains(w.subs, sub) {
 				fresh = g.offerTo(b, w, sub) || fresh
 			}
 		}
-		w.subs = subs
+		w.subs = to
 	}
 
 	// The ranker ignored forecasts while it had no spare work: its GPUs run steps only after it has received fresh
@@ -107,6 +110,21 @@ func (b *Backend) subClusters() (subs []uint32) {
 	return subs
 }
 
+// subsOf returns the sub-clusters where a work's steps may run, of all those where the backend has GPUs.
+func (b *Backend) subsOf(w *spareWork, all []uint32) []uint32 {
+	if w.only == 0 {
+		return all
+	}
+
+	// A GPU has another number in each sub-cluster.
+	u := b.gpus[w.only-1]
+	if u == nil {
+		return nil
+	}
+	w.gpu = u.id
+	return []uint32{u.sub}
+}
+
 // offerTo offers spare work to a sub-cluster's ranker. It reports whether it is the first there.
 func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) (first bool) {
 	r := g.e.ranker(sub)
@@ -116,7 +134,8 @@ func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) (first bool) {
 
 	// A turn at this ranker may have read the clock later.
 	now := max(g.e.clock.Now(), r.latest)
-	err := r.s.OfferSpare(now, sched.SpareWork{ID: workID(b, w.number), Step: w.step, Weight: w.weight, Owner: b.owner, Most: 1})
+	err := r.s.OfferSpare(now, sched.SpareWork{ID: workID(b, w.number), Step: w.step, Weight: w.weight, Owner: b.owner, Most: 1,
+		Pinned: w.only != 0, GPU: w.gpu})
 	if err != nil {
 		g.e.log.Error("spare work refused", "backend", b.name, "work", w.number, "err", err)
 	}

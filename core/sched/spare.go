@@ -19,6 +19,13 @@ type SpareWork struct {
 	Weight float64  // its share of the GPU time relative to other work, above 0
 	Owner  uint32   // only GPUs of this owner run its steps, see SetSpareOwner; 0: any GPU does
 	Most   int      // largest number of its steps at a time; 0: unlimited
+	Pinned bool     // only GPU runs its steps, if its owner does not differ
+	GPU    GPUID
+}
+
+// mayRunOn reports whether a GPU of an owner may run its steps.
+func (w *SpareWork) mayRunOn(id GPUID, owner uint32) bool {
+	return (w.Owner == 0 || w.Owner == owner) && (!w.Pinned || w.GPU == id)
 }
 
 // SpareStats are a Ranker's counters of spare work since its creation.

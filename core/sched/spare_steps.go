@@ -98,7 +98,7 @@ func (r *Ranker) startSteps(now Time) {
 		}
 
 		for {
-			w := s.nextWork(s.ownerOf(GPUID(id)), longest)
+			w := s.nextWork(GPUID(id), longest)
 			if w == nil {
 				break
 			}
@@ -120,13 +120,14 @@ func (r *Ranker) startSteps(now Time) {
 	}
 }
 
-// nextWork returns the work to run next on a GPU of an owner: among works with steps no longer than longest, the one with
-// the least usage by its weight.
-func (s *spare) nextWork(owner uint32, longest Duration) *offered {
+// nextWork returns the work to run next on a GPU: among works with steps no longer than longest, the one with the
+// least usage by its weight.
+func (s *spare) nextWork(id GPUID, longest Duration) *offered {
 	var best *offered
+	owner := s.ownerOf(id)
 	for i := range s.works {
 		w := &s.works[i]
-		mayRun := !w.suspended && w.Step <= longest && (w.Owner == 0 || w.Owner == owner) && (w.Most == 0 || w.running < w.Most)
+		mayRun := !w.suspended && w.Step <= longest && w.mayRunOn(id, owner) && (w.Most == 0 || w.running < w.Most)
 		if mayRun && (best == nil || w.used < best.used) {
 			best = w
 		}

@@ -381,6 +381,23 @@ func TestSpareOfOwners(t *testing.T) {
 	}
 }
 
+// TestSpareOfOneGPU: pinned work runs on its GPU alone, whichever else idles, and not on one that belongs to another owner.
+func TestSpareOfOneGPU(t *testing.T) {
+	x := newSpareRig(t, 4)
+	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Pinned: true, GPU: 1})
+	if len(x.steps) != 1 || x.steps[0].GPU != 1 {
+		t.Fatalf("steps %v, want one, on GPU 1", x.steps)
+	}
+	x.offer(SpareWork{ID: 2, Step: ms, Weight: 1, Most: 1})
+	if len(x.steps) != 1 || x.steps[0].Work != 2 || x.steps[0].GPU != 3 {
+		t.Fatalf("steps %v, want one of work 2, on GPU 3", x.steps)
+	}
+	x.offer(SpareWork{ID: 3, Step: ms, Weight: 1, Owner: 7, Pinned: true, GPU: 0})
+	if len(x.steps) != 0 {
+		t.Fatalf("steps %v, want none: GPU 0 has another owner", x.steps)
+	}
+}
+
 // TestShorterSpareStepsGoOn: work with steps that fit runs while another work's steps are too long for the requests.
 func TestShorterSpareStepsGoOn(t *testing.T) {
 	x := newSpareRig(t, 2)

@@ -160,7 +160,7 @@ func SetVersion(frames []byte, version uint16) []byte {
 		frame := frames[at : at+HeaderBytes+int(le.Uint32(frames[at:]))]
 		t := Type(frame[4])
 		// Most messages are the same in every version: only the header's byte changes, in place.
-		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved || t == TypePeers || t == TypeEarlySubmit); grown && !copied {
+		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved || t == TypePeers || t == TypeEarlySubmit || t == TypeSpareOffer); grown && !copied {
 			out, copied = append([]byte(nil), frames[:at]...), true
 		}
 
@@ -178,6 +178,8 @@ func SetVersion(frames []byte, version uint16) []byte {
 			out = downgradePeers(out, frame, version)
 		case copied && t == TypeLoadable:
 			out = downgradeLoadables(out, frame, version)
+		case copied && t == TypeSpareOffer:
+			out = downgradeSpareOffers(out, frame, version)
 		case copied && t == TypeEarlySubmit:
 			out = downgradeSubmits(out, frame, version)
 		case copied:
@@ -228,6 +230,14 @@ func downgradeLoadables(dst, frame []byte, version uint16) []byte {
 	f := Frame{Type: TypeLoadable, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
 	if m, err := DecodeLoadables(f); err == nil {
 		dst, _ = appendLoadables(dst, m, version)
+	}
+	return dst
+}
+
+func downgradeSpareOffers(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypeSpareOffer, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
+	if m, err := DecodeSpareOffers(f); err == nil {
+		dst, _ = appendSpareOffers(dst, m, version)
 	}
 	return dst
 }

@@ -28,6 +28,7 @@ const (
 	ReadyVersion    = 10 // submits say when their input will be there
 	LoadVersion     = 10 // backends tell how long a model takes to load
 	PictureVersion  = 10 // models describe how pictures become inputs
+	PinnedVersion   = 10 // spare work may be of one GPU
 )
 
 // The window of a frontend's session: the number of its places for live requests.

@@ -170,6 +170,7 @@ func typeSamples(t testing.TB) []sample {
 // spareSamples returns the samples of spare work, of plans and of early submits.
 func spareSamples(must func([]byte, error) []byte) []sample {
 	offers := []SpareOffer{{Work: 3, Name: "learn vehicle-s", Step: 2e6, Weight: 0.5}, {Work: 4}}
+	pinned := []SpareOffer{{Work: 5, Step: 1e6, Weight: 1, GPU: 3}}
 	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
 	ends := []SpareEnd{{Number: 1 << 50, FreeIn: -1}, {Number: 2}}
 	record := PlanRecord{7, `{"number":7}`}
@@ -178,6 +179,7 @@ func spareSamples(must func([]byte, error) []byte) []sample {
 		{"submit_early", AppendSubmits(nil, early), early, func(f Frame) (any, error) { return DecodeSubmits(nil, f) }},
 		{"plan_record", must(AppendPlanRecord(nil, &record)), record, func(f Frame) (any, error) { return DecodePlanRecord(f) }},
 		{"spare_offer", must(AppendSpareOffers(nil, offers)), offers, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
+		{"spare_offer_pinned", must(AppendSpareOffers(nil, pinned)), pinned, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
 		{"spare_start", AppendSpareStarts(nil, starts), starts, func(f Frame) (any, error) { return DecodeSpareStarts(nil, f) }},
 		{"spare_end", AppendSpareEnds(nil, ends), ends, func(f Frame) (any, error) { return DecodeSpareEnds(nil, f) }},
 	}

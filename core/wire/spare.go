@@ -11,13 +11,13 @@ import (
 // SpareVersion is the first version in which backends offer spare work.
 const SpareVersion = 8
 
-// SpareOffer offers, changes or withdraws spare work. Backend → scheduler. One of its steps runs at a time, on any
-// GPU of the backend. If the end of a step is never reported, the work gets no more steps until it is offered again.
+// SpareOffer offers, changes or withdraws spare work. Backend → scheduler. One of its steps runs at a time. If the end of a step is never reported, the work gets no more steps until it is offered again.
 type SpareOffer struct {
 	Work   uint32  // the backend's number for it
 	Name   string  // description for operators, with the model
 	Step   int64   // ns that a step takes, as an upper bound that normally holds; 0: the work is withdrawn
 	Weight float64 // its share of the spare time among other work; above 0 unless it is withdrawn
+	GPU    uint32  // the only one that runs its steps, as an index into BackendHello.GPUs plus one; 0: any
 }
 
 // SpareStart makes a backend run one step of spare work. Scheduler → backend. Each is answered by one SpareEnd.
@@ -43,11 +43,24 @@ const (
 
 // AppendSpareOffers appends frames carrying m.
 func AppendSpareOffers(dst []byte, m []SpareOffer) ([]byte, error) {
-	return appendVaried(dst, TypeSpareOffer, Version, m, func(e *encoder, m *SpareOffer) {
-		e.u32(m.Work)
-		e.text("name of spare work", m.Name, NameBytesMax)
-		e.u64(uint64(m.Step))
-		e.u64(math.Float64bits(m.Weight))
+	return appendSpareOffers(dst, m, Version)
+}
+
+func appendSpareOffers(dst []byte, m []SpareOffer, version uint16) ([]byte, error) {
+	return appendVaried(dst, TypeSpareOffer, version, m, func(e *encoder, m *SpareOffer) {
+		o := *m
+
+		// A scheduler that does not know the field would order steps on other GPUs, where they cannot run.
+		if version < PinnedVersion && o.GPU != 0 {
+			o.Step = 0
+		}
+		e.u32(o.Work)
+		e.text("name of spare work", o.Name, NameBytesMax)
+		e.u64(uint64(o.Step))
+		e.u64(math.Float64bits(o.Weight))
+		if version >= PinnedVersion {
+			e.u32(o.GPU)
+		}
 	})
 }
 
@@ -56,6 +69,9 @@ func DecodeSpareOffers(f Frame) ([]SpareOffer, error) {
 	return decodeVaried(nil, f, TypeSpareOffer, func(d *decoder, m *SpareOffer) {
 		m.Work, m.Name = d.u32(), d.text("name of spare work", NameBytesMax)
 		m.Step, m.Weight = int64(d.u64()), math.Float64frombits(d.u64())
+		if d.hasFieldsOf(PinnedVersion) {
+			m.GPU = d.u32()
+		}
 
 		// A NaN weight would spoil every comparison.
 		if d.err == nil && m.Step != 0 && (m.Step < 0 || !(m.Weight > 0 && m.Weight <= math.MaxFloat64)) {

@@ -130,6 +130,27 @@ func TestEarlierVersionIsWritten(t *testing.T) {
 	}
 }
 
+// TestPinnedWorkIsWithheld shows that a scheduler before version 10, which would order the steps of pinned spare work on any
+// GPU, is told that there is no such work; other work it gets as ever.
+func TestPinnedWorkIsWithheld(t *testing.T) {
+	m := []SpareOffer{{Work: 1, Step: 7, Weight: 1}, {Work: 2, Step: 8, Weight: 1, GPU: 2}}
+	frames, err := AppendSpareOffers(AppendPing(nil, Ping{1}), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(bytes.NewReader(SetVersion(frames, PinnedVersion-1)))
+	if f, err := r.Next(); err != nil || f.Type != TypePing {
+		t.Fatal(f.Type, err)
+	}
+	f, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := DecodeSpareOffers(f); err != nil || !reflect.DeepEqual(got, []SpareOffer{m[0], {Work: 2, Weight: 1}}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestReadyInIsLeftOut shows that a peer before version 10 gets submits without ReadyIn, between other messages, and
 // that a frame of its version has none.
 func TestReadyInIsLeftOut(t *testing.T) {
