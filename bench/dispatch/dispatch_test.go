@@ -227,7 +227,7 @@ func TestReports(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range strings.Split("models variants kinds gpus cores rps ns_per_req allocs_per_req grant_p50_ns grant_p99_ns dropped_pct lag_max_ns pass", " ") {
+	for _, k := range strings.Split("models variants kinds gpus cores rps ns_per_req allocs_per_req grant_p50_ns grant_p99_ns dropped_pct lag_max_ns pass step_ns_per_req floor_ns_per_req generator_ns_per_req floor_ratio", " ") {
 		if _, ok := keys[k]; !ok {
 			t.Errorf("key %s is missing", k)
 		}

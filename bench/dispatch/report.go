@@ -17,6 +17,7 @@ func WriteTable(w io.Writer, r Result) error {
 	fmt.Fprintf(t, "models, gpus, cores\t%d, %d, %d\n", r.Models, r.GPUs, r.Cores)
 	fmt.Fprintf(t, "highest rate held\t%.2f M requests/s\t(lag ≤ %v, dropped ≤ %.1f %%, no allocations)\n", r.RPS/1e6, lagLimit, 100*droppedLimit)
 	fmt.Fprintf(t, "per request, all cores\t%.1f ns\tbatches of %.1f; %.1f ns of CPU when time is virtual\n", r.NsPerReq, r.BatchMean, r.StepNs)
+	fmt.Fprintf(t, "to move its memory alone\t%.1f ns\t%.2f times that in virtual time; the generator %.1f ns of both\n", r.FloorNs, r.FloorRatio, r.GeneratorNs)
 	fmt.Fprintf(t, "allocations per request\t%.3f\n", r.AllocsPerReq)
 	fmt.Fprintf(t, "dropped\t%.3f %%\n", r.DroppedPct)
 	fmt.Fprintf(t, "generator's lag\t%v at most\n", time.Duration(r.LagMax))

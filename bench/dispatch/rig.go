@@ -7,6 +7,7 @@ import (
 
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
 
@@ -57,11 +58,8 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	r.e = e
 
 	for i := range set.Cores {
-		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48, dones: make([][]wire.Done, set.Kinds)}
-
-		// A model's partition is its id modulo the number of partitions: a core uses only its own.
-		c.first, c.step, c.models = uint64(i), uint64(set.Cores), uint64((set.Models+set.Cores-1-i)/set.Cores)
-		c.drawn = c.models
+		c := r.newCore(i, r)
+		c.loop = e.Loops()[i]
 		r.cores = append(r.cores, c)
 	}
 
@@ -77,6 +75,25 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	}
 	return r, nil
 }
+
+// newCore returns the generator and the emulated GPUs of one core, for a dispatcher.
+func (r *rig) newCore(number int, to dispatcher) *core {
+	c := &core{r: r, to: to, number: number, id: uint64(number) << 48, dones: make([][]wire.Done, r.set.Kinds)}
+
+	// A model's partition is its id modulo the number of partitions: a core uses only its own.
+	c.first, c.step, c.models = uint64(number), uint64(r.set.Cores), uint64((r.set.Models+r.set.Cores-1-number)/r.set.Cores)
+	c.drawn = c.models
+	return c
+}
+
+// dispatch implements dispatcher by the engine.
+func (r *rig) dispatch(c *core, now sched.Time, m []wire.Submit) {
+	c.front.Submit(m)
+	r.e.Poll(now)
+}
+
+// reportDone implements dispatcher.
+func (r *rig) reportDone(kind int, m []wire.Done) { r.kinds[kind].back.Done(m) }
 
 // Models implements engine.FrontendPort. It notes the families, whose ids follow those of their variants.
 func (r *rig) Models(m []model.Info) {

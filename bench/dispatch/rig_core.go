@@ -15,6 +15,7 @@ import (
 // core is one thread: the generator, the loop, and the completions of its partition's batches.
 type core struct {
 	r      *rig
+	to     dispatcher
 	number int
 	loop   *engine.Loop
 	front  *engine.Frontend // its own, like that of a goroutine that reads a connection
@@ -42,6 +43,12 @@ type core struct {
 	lagMax int64
 	sent   uint64
 	busy   time.Duration // time not spent waiting for the next arrival
+}
+
+// dispatcher takes the generator's requests, in virtual time, and the ends of the batches that it sent to GPUs.
+type dispatcher interface {
+	dispatch(c *core, now sched.Time, m []wire.Submit)
+	reportDone(kind int, m []wire.Done)
 }
 
 // running is a batch on an emulated GPU.
@@ -139,17 +146,9 @@ func (c *core) runCore(rate float64, d time.Duration, wake bool) {
 			c.drawn = min(c.models, 1+uint64(float64(now-start)/min(slo, float64(d)/2)*float64(c.models)))
 		}
 
-		// A request's deadline counts from its scheduled time, so a lag of the generator does not ease the load.
-		k := min(due, burst)
-		for i := range k {
-			at := start + int64(float64(n+i)*gap)
-			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.nextModel(), at+slo-now, uint64(at)
-			c.id++
-		}
-
-		n += k
-		c.front.Submit(c.burst[:k])
+		m := c.fillBurst(min(due, burst), n, start, gap, now)
+		n += len(m)
+		c.front.Submit(m)
 		c.loop.Poll(sched.Time(now))
 		c.completeDue(now)
 	}
@@ -157,6 +156,18 @@ func (c *core) runCore(rate float64, d time.Duration, wake bool) {
 	c.drawn = c.models
 	c.busy += time.Duration(int64(clock.Now()) - start)
 	c.sent += uint64(n)
+}
+
+// fillBurst makes the k requests that follow the n-th one since start, sent at now.
+func (c *core) fillBurst(k, n int, start int64, gap float64, now int64) []wire.Submit {
+	for i := range k {
+		// A request's deadline counts from its scheduled time, so a lag of the generator does not ease the load.
+		at := start + int64(float64(n+i)*gap)
+		m := &c.burst[i]
+		m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.nextModel(), at+slo-now, uint64(at)
+		c.id++
+	}
+	return c.burst[:k]
 }
 
 // nextModel draws the model of the next request with equal probabilities. A Weyl sequence, scrambled by one
@@ -181,10 +192,10 @@ func (c *core) completeDue(now int64) {
 		c.leaveSlot(at)
 		c.mu.Unlock()
 
-		// Report without the lock: the engine may send the next batch at once, which enters the calendar.
+		// Report without the lock: the dispatcher may send the next batch at once, which enters the calendar.
 		for k, m := range c.dones {
 			if len(m) > 0 {
-				c.r.kinds[k].back.Done(m)
+				c.to.reportDone(k, m)
 				c.dones[k] = m[:0]
 			}
 		}

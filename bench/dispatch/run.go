@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"downbeat.dev/bench/usage"
 	"downbeat.dev/core/engine"
 )
 
@@ -35,8 +34,11 @@ type Result struct {
 	Pass         bool    `json:"pass"`
 	RealTime     bool    `json:"real_time"` // no other process took time slices
 	BatchMean    float64 `json:"batch_mean"`
-	StepNs       float64 `json:"step_ns_per_req"` // CPU time per request in virtual time
-	TimerP50     int64   `json:"timer_p50_ns"`    // lateness of a loop's wake-ups
+	StepNs       float64 `json:"step_ns_per_req"`      // CPU time per request in virtual time
+	FloorNs      float64 `json:"floor_ns_per_req"`     // the same for the moves of memory alone: see floor
+	GeneratorNs  float64 `json:"generator_ns_per_req"` // of both, what the generator takes
+	FloorRatio   float64 `json:"floor_ratio"`          // of StepNs and FloorNs
+	TimerP50     int64   `json:"timer_p50_ns"`         // lateness of a loop's wake-ups
 	TimerP99     int64   `json:"timer_p99_ns"`
 
 	Compare []Naive `json:"compare,omitempty"`
@@ -91,11 +93,11 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	// The virtual cost bounds the search from above: real time adds waiting to the same decisions.
 	alone := set
 	alone.Cores = 1
-	guess, err := virtualCost(alone)
+	c, err := virtualCosts(alone)
 	if err != nil {
 		return res, err
 	}
-	res.StepNs = guess
+	res.StepNs, res.FloorNs, res.GeneratorNs, res.FloorRatio = c.engine, c.floor, c.generator, c.ratio
 
 	end, rt := o.beginRealtime(progress)
 	defer end()
@@ -107,7 +109,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	}
 	defer r.closeRig()
 
-	top := min(0.95*set.fullRate(), 1.3e9/guess*float64(set.Cores))
+	top := min(0.95*set.fullRate(), 1.3e9/c.engine*float64(set.Cores))
 	// The machine has disturbances, so a rate may fail twice before a lower one is tried.
 	best, err := highestRate(ctx, top, o.Tries, func(rate float64) error {
 		time.Sleep(rest)
@@ -215,25 +217,4 @@ func highestRate(ctx context.Context, top float64, tries int, hold func(float64)
 		return rate, nil
 	}
 	return best, nil
-}
-
-// virtualCost returns the time per request in virtual time, without waiting and lag.
-func virtualCost(set Setting) (float64, error) {
-	v := &virtual{now: 1}
-	r, err := newRig(set, v)
-	if err != nil {
-		return 0, err
-	}
-	defer r.closeRig()
-
-	rate := min(20e6, 0.7*r.set.fullRate())
-	const requests = 4e6
-	span := time.Duration(requests / rate * 1e9)
-
-	// The first pass grows every pool; the second one counts.
-	r.stepVirtual(v, rate, span)
-	r.resetCounts(false)
-	start := usage.ProcessorTime()
-	r.stepVirtual(v, rate, span)
-	return float64(usage.ProcessorTime()-start) / float64(r.cores[0].sent), nil
 }
