@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -56,5 +57,23 @@ func TestMedianCosts(t *testing.T) {
 	c := medianCosts([]costs{{1, 9, 5, 2}, {3, 7, 4, 1}, {2, 8, 6, 3}})
 	if c != (costs{2, 8, 5, 2}) {
 		t.Errorf("medians %v", c)
+	}
+}
+
+// BenchmarkTurns has the costs of a request by turns of engine, floor and generator.
+func BenchmarkTurns(b *testing.B) {
+	for _, set := range []Setting{{Models: 100, GPUs: 10000, Cores: 1}, {Models: 1000, GPUs: 10000, Cores: 1}, {Models: 1000, GPUs: 9999, Cores: 1, Variants: 3}, {Models: 1000, GPUs: 9999, Cores: 1, Variants: 3, Kinds: 3}} {
+		b.Run(fmt.Sprintf("models=%d/variants=%d/kinds=%d", set.Models, max(1, set.Variants), max(1, set.Kinds)), func(b *testing.B) {
+			for b.Loop() {
+				c, err := virtualCosts(set)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(c.engine, "engine-ns")
+				b.ReportMetric(c.floor, "floor-ns")
+				b.ReportMetric(c.generator, "generator-ns")
+				b.ReportMetric(c.ratio, "engine/floor")
+			}
+		})
 	}
 }
