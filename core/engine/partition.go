@@ -21,7 +21,6 @@ type partition struct {
 	latest     sched.Time       // the latest time of any turn here
 	s          *sched.Partition // mu guards this and everything below
 	windows    []idWindow       // by the low bits of the session's number
-	prefetched uint32           // see prefetch
 	live       int              // requests queued
 	liveMax    int
 	batches    []flight

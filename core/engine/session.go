@@ -79,13 +79,16 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	}
 
 	s := p.openIDWindow(f)
+	// While some requests are accepted, the memory that the next ones need is on its way.
+	next := m[:min(len(m), sched.PrefetchMost)]
+	p.prefetchFor(next)
 	for rest := m; len(rest) > 0; {
-		n := min(len(rest), sched.PrefetchMost)
-		if p.s.Far() {
-			p.prefetch(rest[:n])
-		}
-		p.acceptRequests(e, t, f, s, rest[:n])
-		rest = rest[n:]
+		present := next
+		rest = rest[len(present):]
+		next = rest[:min(len(rest), sched.PrefetchMost)]
+
+		p.prefetchFor(next)
+		p.acceptRequests(e, t, f, s, present)
 	}
 
 	// Work that is due anyway is done under this lock instead of waking its loop.
@@ -110,11 +113,13 @@ func (p *partition) acceptRequests(e *Engine, t *turn, f *Frontend, s *idWindow,
 	}
 }
 
-// prefetch loads the memory that accept will need into the cache. Summing the values keeps the compiler from removing
-// the reads.
-func (p *partition) prefetch(m []wire.Submit) {
+// prefetchFor begins to load the memory that requests will need into the cache. A read would keep the processor waiting.
+func (p *partition) prefetchFor(m []wire.Submit) {
+	if !p.s.Far() {
+		return
+	}
 	for i := range m {
-		p.prefetched += p.s.Prefetch(sched.ModelID(m[i].Model))
+		prefetch(p.s.PrefetchLines(sched.ModelID(m[i].Model)))
 	}
 }
 
