@@ -68,7 +68,14 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) m
 	// Batches may end late, so the scheduler plans for an earlier deadline.
 	budget := sched.Duration(min(m.Budget, sched.SLOLimit))
 	due := now.Add(budget)
-	r, why := p.admit(now, m, due-p.overrunOf(m.Model).margin(budget))
+	end := due - p.overrunOf(m.Model).margin(budget)
+	var r *sched.Request
+	var why model.Reason
+	if m.ReadyIn == 0 {
+		r, why = p.s.Admit(now, sched.ModelID(m.Model), end, sched.Priority(m.Priority))
+	} else {
+		r, why = p.admitEarly(now, m, end)
+	}
 	if r == nil {
 		// Admit refuses the request before it is queued, so no drop will name the rule.
 		if why == model.DeadlineCannotBeMet {
@@ -87,20 +94,16 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *wire.Submit) m
 	return model.ReasonNone
 }
 
-// admit queues a request that must end by a time, or sets it aside until its input is there. r is nil if it is refused.
-func (p *partition) admit(now sched.Time, m *wire.Submit, end sched.Time) (r *sched.Request, why model.Reason) {
-	id, pr := sched.ModelID(m.Model), sched.Priority(m.Priority)
-	switch {
-	case m.ReadyIn == 0:
-		return p.s.Admit(now, id, end, pr)
-	case m.ReadyIn < 0: // no time at which it could be read
+// admitEarly sets a request that must end by a time aside until its input is there. r is nil if it is refused.
+func (p *partition) admitEarly(now sched.Time, m *wire.Submit, end sched.Time) (r *sched.Request, why model.Reason) {
+	if m.ReadyIn < 0 { // no time at which it could be read
 		return nil, model.InputUnavailable
 	}
 
 	// The order reaches its backend a trip later, so it may leave that much before the input is there. The time that
 	// the Submit itself took is not known, and delays the request.
 	from := now.Add(sched.Duration(min(m.ReadyIn, sched.SLOLimit)) - p.leastTrip)
-	return p.s.AdmitEarly(now, id, end, pr, from)
+	return p.s.AdmitEarly(now, sched.ModelID(m.Model), end, sched.Priority(m.Priority), from)
 }
 
 // duplicate is accept's result for an id that is queued already.
