@@ -63,10 +63,10 @@ func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) 
 
 	// Demand is quick to test and refuses most sessions that cannot be served. The trial decides about the others.
 	t := &admitting{s: &s, used: used, capacity: capacity, trial: trial}
-	budgets, refusal := t.test(s.Rate, s.Latency, splitResolution)
+	budgets, refusal := t.testDemand(s.Rate, s.Latency, splitResolution)
 	var infeasible *InfeasibleError
 	switch {
-	case refusal == nil && t.passes(s.Rate, s.Latency, budgets):
+	case refusal == nil && t.passesTrial(s.Rate, s.Latency, budgets):
 		return Admission{Admitted: true, Budgets: budgets}, nil
 	case refusal == nil:
 		refusal = ErrTrial
@@ -87,8 +87,8 @@ type admitting struct {
 	trials         int // so far
 }
 
-// test splits the latency and compares demand with capacity.
-func (t *admitting) test(rate float64, latency time.Duration, resolution int) (StageBudgets, error) {
+// testDemand splits the latency and compares demand with capacity.
+func (t *admitting) testDemand(rate float64, latency time.Duration, resolution int) (StageBudgets, error) {
 	b, err := splitFinely(t.s.App, rate, latency, resolution)
 	if err != nil {
 		return b, err
@@ -105,7 +105,7 @@ func (t *admitting) test(rate float64, latency time.Duration, resolution int) (S
 	return b, nil
 }
 
-func (t *admitting) passes(rate float64, latency time.Duration, b StageBudgets) bool {
+func (t *admitting) passesTrial(rate float64, latency time.Duration, b StageBudgets) bool {
 	t.trials++
 	return t.trial == nil || t.trial(rate, latency, b)
 }
@@ -123,7 +123,7 @@ func (t *admitting) lookForOffers(a *Admission) {
 		rates = rates[1:]
 	}
 	for _, rate := range rates {
-		if b, ok := t.confirm(rate, t.s.Latency); ok {
+		if b, ok := t.confirmOffer(rate, t.s.Latency); ok {
 			a.OfferRate, a.RateBudgets = rate, b
 			break
 		}
@@ -142,21 +142,21 @@ func (t *admitting) lookForOffers(a *Admission) {
 		if g := t.s.Grain; g > 0 {
 			latency = (latency + g - 1) / g * g
 		}
-		if b, ok := t.confirm(t.s.Rate, latency); ok {
+		if b, ok := t.confirmOffer(t.s.Rate, latency); ok {
 			a.OfferLatency, a.LatencyBudgets = latency, b
 			break
 		}
 	}
 }
 
-// confirm decides about a rate and a latency as if they were requested. It returns false for 0, and after the last
+// confirmOffer decides about a rate and a latency as if they were requested. It returns false for 0, and after the last
 // trial.
-func (t *admitting) confirm(rate float64, latency time.Duration) (StageBudgets, bool) {
+func (t *admitting) confirmOffer(rate float64, latency time.Duration) (StageBudgets, bool) {
 	if rate == 0 || latency == 0 || t.trials == trialsMost {
 		return StageBudgets{}, false
 	}
-	b, err := t.test(rate, latency, splitResolution)
-	return b, err == nil && t.passes(rate, latency, b)
+	b, err := t.testDemand(rate, latency, splitResolution)
+	return b, err == nil && t.passesTrial(rate, latency, b)
 }
 
 // threeDigits rounds a number down to three digits.
@@ -173,7 +173,7 @@ func (t *admitting) rateThatFits() float64 {
 	low, high := 0.0, t.s.Rate
 	for range offerSteps {
 		middle := (low + high) / 2
-		if _, err := t.test(middle, t.s.Latency, offerResolution); err == nil {
+		if _, err := t.testDemand(middle, t.s.Latency, offerResolution); err == nil {
 			low = middle
 		} else {
 			high = middle
@@ -187,13 +187,13 @@ func (t *admitting) latencyThatFits() time.Duration {
 	low, high := t.s.Latency, t.s.Latency*offerLatencyMax
 
 	// A rate that does not fit at eight times the latency needs more GPUs, not more time.
-	if _, err := t.test(t.s.Rate, high, offerResolution); err != nil {
+	if _, err := t.testDemand(t.s.Rate, high, offerResolution); err != nil {
 		return 0
 	}
 
 	for range offerSteps {
 		middle := (low + high) / 2
-		if _, err := t.test(t.s.Rate, middle, offerResolution); err == nil {
+		if _, err := t.testDemand(t.s.Rate, middle, offerResolution); err == nil {
 			high = middle
 		} else {
 			low = middle

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// FewestSubClusters returns how many sub-clusters of GPUs with so much memory, and of rankers with
-// this limit on requests/s (0: none), the services need. Large sub-clusters serve more with less
-// ((1 + 1/N)·ℓ < SLO), so a cluster is not divided further than it must be.
+// FewestSubClusters returns how many sub-clusters the services need if each GPU has this memory, and each ranker this limit
+// on requests/s (0: none). A cluster is divided no further than it must be, because large sub-clusters serve more with the same
+// GPUs ((1 + 1/N)·ℓ < SLO).
 func FewestSubClusters(services []Service, memory int64, rateMax float64) (int, error) {
 	if memory < 1 {
 		return 0, refuse("memory of a GPU", memory, "at least one byte")
@@ -68,7 +68,7 @@ func AssignHierarchy(p AssignmentProblem, scheduler []int, rateMax float64) (Ass
 		return Assignment{}, err
 	}
 
-	// The schedulers come first: what a scheduler is given decides which moves its own level may still make.
+	// The upper level comes first, because its moves count towards the same bound as those within the schedulers.
 	top, err := Assign(p.upperLevel(scheduler, schedulers, rateMax))
 	if err != nil {
 		return Assignment{}, fmt.Errorf("schedulers: %w", err)
@@ -89,7 +89,8 @@ func AssignHierarchy(p AssignmentProblem, scheduler []int, rateMax float64) (Ass
 		all.tried += a.Tried
 	}
 
-	for i := range all.home { // restore takes services from where they are
+	// restoreHomes moves services, so those without a home get theirs first.
+	for i := range all.home {
 		if all.home[i] == Nowhere {
 			all.assignService(int32(i), int(home[i]))
 		}
@@ -120,8 +121,8 @@ func countSchedulers(p *AssignmentProblem, scheduler []int) (int, error) {
 	return most, nil
 }
 
-// upperLevel is the problem of the schedulers. A scheduler has the memory of its sub-clusters
-// together, less the dynamic memory that each of them but one must keep free.
+// upperLevel returns the problem of assigning services to schedulers. A scheduler has the memory of all its sub-clusters, less
+// the dynamic memory that each of them but one must keep free.
 func (p *AssignmentProblem) upperLevel(scheduler []int, schedulers int, rateMax float64) AssignmentProblem {
 	upper := *p
 	upper.Services = make([]Service, len(p.Services))
@@ -145,9 +146,9 @@ func (p *AssignmentProblem) upperLevel(scheduler []int, schedulers int, rateMax 
 	return upper
 }
 
-// lowerLevel is the problem of one scheduler, with the services and sub-clusters that it has. Who
-// came from another scheduler has paid for the move and has no home here; what the upper level left
-// of the bound is shared by the load time of those at home.
+// lowerLevel returns the problem of one scheduler, with its services and sub-clusters. A service that comes from another
+// scheduler has no home here, since the upper level already counted its move. What the upper level left of the bound on moves
+// is divided among the schedulers by the load time of the services that stay.
 func (p *AssignmentProblem) lowerLevel(scheduler []int, top Assignment, h int) (lower AssignmentProblem, services, clusters []int) {
 	lower = *p
 	lower.Services, lower.SubClusters = nil, nil

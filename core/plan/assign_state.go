@@ -81,7 +81,7 @@ func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 		}
 	}
 
-	// Whoever has a home stays there until something moves it; the rest are placed later.
+	// A service with a home begins there; placeHomeless places the others.
 	for i, v := range p.Services {
 		s.home[i] = Nowhere
 		if v.Home != Nowhere {
@@ -96,7 +96,7 @@ func (s *assignmentSearch) assignService(i int32, j int) {
 	c, v := &s.loads[j], &s.p.Services[i]
 	s.home[i], s.at[i] = int32(j), int32(len(c.members))
 	c.members = append(c.members, i)
-	s.account(i, j, 1)
+	s.countService(i, j, 1)
 	s.notePatience(c, i)
 
 	switch {
@@ -112,12 +112,12 @@ func (s *assignmentSearch) removeService(i int32) {
 	j := int(s.home[i])
 	c := &s.loads[j]
 
-	// The last member takes the place of the one that leaves: removal costs the same in any sub-cluster.
+	// The last member takes the place of the one that leaves, so that a removal moves no other member.
 	last := c.members[len(c.members)-1]
 	c.members[s.at[i]], s.at[last] = last, s.at[i]
 	c.members = c.members[:len(c.members)-1]
 
-	s.account(i, j, -1)
+	s.countService(i, j, -1)
 	s.home[i] = Nowhere
 	s.forgetPatience(c, i)
 
@@ -125,7 +125,7 @@ func (s *assignmentSearch) removeService(i int32) {
 		return
 	}
 
-	// One of the two largest has left: look for them again.
+	// One of the two largest dynamic memories has left, so both are looked for again.
 	c.dynamic, c.dynamicNext, c.largest = 0, 0, Nowhere
 	for _, k := range c.members {
 		switch d := s.p.Services[k].Dynamic; {
@@ -137,8 +137,8 @@ func (s *assignmentSearch) removeService(i int32) {
 	}
 }
 
-// account adds (sign 1) or subtracts (−1) a service's numbers.
-func (s *assignmentSearch) account(i int32, j int, sign float64) {
+// countService adds a service's numbers to those of a sub-cluster (sign 1), or subtracts them (−1).
+func (s *assignmentSearch) countService(i int32, j int, sign float64) {
 	c, v := &s.loads[j], &s.p.Services[i]
 	c.demand += sign * s.demand[i] / s.demandShare[j]
 	c.memory += sign * s.memory[i] / s.memoryShare[j]
@@ -185,8 +185,8 @@ func (s *assignmentSearch) moveCost(i, k int32, q int) float64 {
 	return sum
 }
 
-// overload is how far a sub-cluster would be beyond its limits, relative to them, if a service left
-// (or Nowhere) and another came (or Nowhere).
+// overload returns how far a sub-cluster would be beyond its limits, relative to them, if one service left and another came;
+// either may be Nowhere.
 func (s *assignmentSearch) overload(j int, leaves, comes int32) float64 {
 	// The two largest dynamic memories are known, so no member need be looked at.
 	c, limit := &s.loads[j], &s.p.SubClusters[j]

@@ -67,7 +67,7 @@ func (s *Snapshot) busiest(p Placement) (most float64) {
 				}
 			}
 
-			each := s.serviceIn(pool, m).Demand / float64(cmp.Or(offer, 1))
+			each := s.describeNeeds(pool, m).Demand / float64(cmp.Or(offer, 1))
 			for _, g := range gpus {
 				if p[m][g] == Offered {
 					asked[g] += each

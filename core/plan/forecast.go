@@ -31,21 +31,21 @@ type demandAt struct {
 // The growth of demand gives the prediction. The shortfall of earlier predictions gives the margin. So a load that
 // jumps gets a larger margin than one that drifts, and many services get a smaller share than few.
 func (f *forecast) expect(now, since, start time.Duration, demand float64) float64 {
-	f.compare(now, since, start, demand)
+	f.learnError(now, since, start, demand)
 
 	old := 0
 	for ; old < len(f.recent) && now-f.recent[old].at >= forecastTrend; old++ {
 	}
 	f.recent = append(append(f.recent[:0], f.recent[old:]...), demandAt{now, demand})
 
-	// Falling demand may rise again before a GPU is replaced, so only growth is extrapolated.
+	// Only growth is extrapolated: falling demand may rise again before a GPU that was given up is replaced.
 	expected := demand + max(0, slope(f.recent))*min(start, forecastTrend).Seconds()
 	f.made = append(f.made, demandAt{now, expected})
 	return expected + max(forecastMargin*math.Sqrt(f.square), forecastNoise*math.Sqrt(demand))
 }
 
-// compare learns from the latest prediction that is as old as a start.
-func (f *forecast) compare(now, since, start time.Duration, demand float64) {
+// learnError learns from the latest prediction that is as old as a start.
+func (f *forecast) learnError(now, since, start time.Duration, demand float64) {
 	due := 0
 	for ; due < len(f.made) && now-f.made[due].at >= start; due++ {
 	}
@@ -56,7 +56,7 @@ func (f *forecast) compare(now, since, start time.Duration, demand float64) {
 	short := max(0, demand-f.made[due-1].demand)
 	f.made = append(f.made[:0], f.made[due:]...)
 
-	// A plain mean until the memory is full, then one that forgets.
+	// A plain mean of all errors until forecastMemory has passed, and an exponential one from then on.
 	f.judged = min(f.judged+since, forecastMemory)
 	if f.judged > 0 {
 		f.square += (short*short - f.square) * min(1, since.Seconds()/f.judged.Seconds())

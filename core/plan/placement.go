@@ -152,9 +152,9 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	problem := AssignmentProblem{MoveShare: s.MoveShare, Effort: s.Effort}
 	groups := s.groupTrunks(models)
 	for _, group := range groups {
-		problem.Services = append(problem.Services, s.groupIn(pool, group))
+		problem.Services = append(problem.Services, s.describeGroup(pool, group))
 	}
-	parts, err := s.divide(gpus, problem.Services)
+	parts, err := s.dividePool(gpus, problem.Services)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 		x := &p.SubClusters[first+int(a.Home[i])]
 		x.Models, x.Demand = append(x.Models, group...), x.Demand+problem.Services[i].Demand
 		for _, m := range group {
-			s.wantIn(m, x.GPUs, gpus, p.Wanted[m])
+			s.wantModel(m, x.GPUs, gpus, p.Wanted[m])
 		}
 	}
 
@@ -208,8 +208,8 @@ func (s *Snapshot) poolModels(gpus []int32) (models []int32) {
 	return models
 }
 
-// divide splits a pool into sub-clusters of nearly equal numbers of GPUs.
-func (s *Snapshot) divide(gpus []int32, services []Service) (parts [][]int32, err error) {
+// dividePool splits a pool into sub-clusters of nearly equal numbers of GPUs.
+func (s *Snapshot) dividePool(gpus []int32, services []Service) (parts [][]int32, err error) {
 	n := s.Parts
 	if n == 0 {
 		if n, err = FewestSubClusters(services, min(bytesMax, s.leastMemory(gpus)), 0); err != nil {
@@ -262,8 +262,8 @@ func (s *Snapshot) homeOf(m int32, parts [][]int32) int {
 	return home
 }
 
-// wantIn marks the model as offered by the GPUs of a sub-cluster that can load it. If none can, it stays where it is.
-func (s *Snapshot) wantIn(m int32, part, pool []int32, wanted []Residence) {
+// wantModel marks the model as offered by the GPUs of a sub-cluster that can load it. If none can, it stays where it is.
+func (s *Snapshot) wantModel(m int32, part, pool []int32, wanted []Residence) {
 	able := false
 	for _, g := range part {
 		if s.Loadable[m][g] || s.Present[m][g] != Absent {

@@ -2,7 +2,7 @@ package plan
 
 import "time"
 
-// groupTrunks groups models of one trunk: apart they would hold its parameters twice.
+// groupTrunks groups the models of each trunk, because two sub-clusters would hold its parameters twice.
 func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
 	at := make([]int, len(s.Models)+1) // the group of each trunk, from 1
 	for _, m := range models {
@@ -17,9 +17,9 @@ func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
 	return groups
 }
 
-// groupIn describes the part in a pool of the models of one trunk, or of one model.
-func (s *Snapshot) groupIn(pool int32, group []int32) Service {
-	v := s.serviceIn(pool, group[0])
+// describeGroup describes what the models of one trunk, or one model, need in a pool.
+func (s *Snapshot) describeGroup(pool int32, group []int32) Service {
+	v := s.describeNeeds(pool, group[0])
 	if len(group) == 1 {
 		return v
 	}
@@ -30,7 +30,7 @@ func (s *Snapshot) groupIn(pool int32, group []int32) Service {
 		x := &s.Models[m]
 		w.addModel(x.Static, x.Shared, x.Trunk)
 		if i > 0 {
-			other := s.serviceIn(pool, m)
+			other := s.describeNeeds(pool, m)
 			v.Rate, v.Demand, v.Load, v.Dynamic = v.Rate+other.Rate, v.Demand+other.Demand, v.Load+other.Load, max(v.Dynamic, other.Dynamic)
 		}
 	}
@@ -38,8 +38,8 @@ func (s *Snapshot) groupIn(pool int32, group []int32) Service {
 	return v
 }
 
-// serviceIn describes a model's part in a pool.
-func (s *Snapshot) serviceIn(pool, m int32) Service {
+// describeNeeds describes what a model needs in a pool.
+func (s *Snapshot) describeNeeds(pool, m int32) Service {
 	x := &s.Models[m]
 	v := Service{Rate: s.rateIn(pool, m), Static: x.Static, Dynamic: x.Dynamic, Load: x.Load, Home: Nowhere}
 	if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil {
@@ -76,13 +76,13 @@ func (s *Snapshot) addCrowding(v *Service, pool int32, group []int32, among int)
 	for _, m := range group {
 		x, rate := &s.Models[m], s.rateIn(pool, m)
 		if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil || rate == 0 {
-			continue // no requests: it cannot be late
+			continue // a model without requests waits for nothing
 		}
 
 		p := x.Profiles[pool]
 		cost, err := CostAmong(p, x.SLO, rate, among)
 		if err != nil {
-			continue // as in serviceIn
+			continue // as in describeNeeds
 		}
 
 		_, batch, _ := Cost(p, x.SLO, rate)

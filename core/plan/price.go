@@ -28,13 +28,13 @@ func (p *Prices) Renew(m *Market) error {
 
 	// The results for readers: choices, prices that mean something for every kind, and the scale of the prices.
 	x.duals(p.Price)
-	p.priceOut(m)
+	p.priceMissingKinds(m)
 	p.readChoices(m)
 	return nil
 }
 
-// priceOut gives a kind without GPUs the lowest price that nobody pays, so that choices by price avoid it.
-func (p *Prices) priceOut(m *Market) {
+// priceMissingKinds gives a kind without GPUs the lowest price that nobody pays, so that choices by price avoid it.
+func (p *Prices) priceMissingKinds(m *Market) {
 	for k, c := range m.Capacity {
 		if c > 0 {
 			continue

@@ -19,10 +19,10 @@ type Pricer struct {
 	bidding bool                            // offers are being added to bid number bids
 	stepped func(recent, rate float64) bool // whether the rates differ by more than chance
 
-	factor float64 // on all prices; see discount
-	full   float64 // on the sold share of GPU time; see sell
-	from   float64 // the value of full when it began to fall
-	falls  bool    // it fell at the latest renewal
+	factor    float64 // on all prices; see discount
+	sold      float64 // part of the sellable GPU time that is sold; see adaptToUse
+	fellFrom  float64 // the value of sold when it began to fall
+	isFalling bool    // it fell at the latest renewal
 	// The total rate of all bids, and its change beyond chance.
 	rate, recent, scale float64
 }
@@ -47,7 +47,7 @@ func (h *PricedHome) Occupied() float64 { return min(1, h.BusyShare) }
 // NewPricer returns a Pricer whose prices are 0. stepped reports whether a rate over a tenth of a second differs from
 // the rate over one second by more than chance (sched.Stepped).
 func NewPricer(stepped func(recent, rate float64) bool) *Pricer {
-	return &Pricer{stepped: stepped, factor: 1, full: 1, scale: 1, targets: DefaultTargets(), market: Market{Value: DefaultValue}}
+	return &Pricer{stepped: stepped, factor: 1, sold: 1, scale: 1, targets: DefaultTargets(), market: Market{Value: DefaultValue}}
 }
 
 // Begin starts a renewal. homes are all sub-clusters that have GPUs.
@@ -67,7 +67,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 
 		// Models without a choice come first, but they never take everything: an answer of a family is worth as much
 		// as theirs.
-		share := p.full * p.shareOf(h.GPUs)
+		share := p.sold * p.shareOf(h.GPUs)
 		capacity := share * float64(h.GPUs)
 		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*(1-committedUsual)*h.Committed, capacityLeast*capacity))
 	}
@@ -152,7 +152,7 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 	}
 
 	p.noteBought(&m, learners)
-	p.sell(elapsed)
+	p.adaptToUse(elapsed)
 
 	// The price that is reported for a home and the price that decisions read differ only by the discount.
 	for k := range p.homes {
@@ -164,8 +164,8 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 	return p.homes, nil
 }
 
-// sell adapts to the use of the time that was sold.
-func (p *Pricer) sell(elapsed time.Duration) {
+// adaptToUse changes the discount and the sold share by how the time was used that was sold.
+func (p *Pricer) adaptToUse(elapsed time.Duration) {
 	bad, busiest := 0.0, -1.0
 	for k := range p.homes {
 		h := &p.homes[k]
@@ -173,28 +173,30 @@ func (p *Pricer) sell(elapsed time.Duration) {
 		busiest = max(busiest, h.BusyShare+h.Learning-p.shareOf(h.GPUs))
 	}
 
-	// The fullest kind decides: prices fall only while all kinds have unused time. Plans know only means. If
-	// deadlines are too tight for the arrivals of requests and the long batches, less time must be sold.
-	// Idle seconds in which no time has a price tell nothing about prices.
+	// The fullest kind decides: prices fall only while all kinds have unused time. Seconds in which no time has a price tell
+	// nothing about prices.
 	if slices.Max(p.prices.Price) > 0 {
 		p.factor = discount(p.factor, busiest, elapsed)
 	}
-	p.sellAgain(badRate*(badLeast-bad)*elapsed.Seconds(), elapsed)
+
+	// Prices are computed from mean rates. If deadlines are too tight for bursts or for long batches, requests go bad at these
+	// prices, and less time must be sold.
+	p.adjustSold(badRate*(badLeast-bad)*elapsed.Seconds(), elapsed)
 }
 
-// sellAgain changes the share that is sold. After one bad second it rises quickly again, except for the last part
-// below the value where the fall began. There it rises only as slowly as few bad requests allow. So a share that is
-// always too large is found, and not tried again and again.
-func (p *Pricer) sellAgain(change float64, elapsed time.Duration) {
-	fell := p.falls
-	if p.falls = change < 0; p.falls {
-		if !fell {
-			p.from = p.full
+// adjustSold changes the share that is sold. After a bad second it rises quickly again, up to a little below the value where
+// the fall began. From there it rises only as slowly as few bad requests allow, so that a share that is always too large is
+// not tried again and again.
+func (p *Pricer) adjustSold(change float64, elapsed time.Duration) {
+	fellBefore := p.isFalling
+	if p.isFalling = change < 0; p.isFalling {
+		if !fellBefore {
+			p.fellFrom = p.sold
 		}
-	} else if near := p.from - fullNear; p.full < near {
-		change = max(change, min(fullRise*elapsed.Seconds(), near-p.full))
+	} else if near := p.fellFrom - soldNear; p.sold < near {
+		change = max(change, min(soldRise*elapsed.Seconds(), near-p.sold))
 	}
-	p.full = min(1, max(fullLeast, p.full+change))
+	p.sold = min(1, max(soldLeast, p.sold+change))
 }
 
 // discount lowers all prices while every kind has unused GPU time that somebody would use at a lower price, and takes
@@ -215,11 +217,11 @@ const (
 	// shareLeast is the share of its time that the smallest cluster sells. u* of few GPUs leaves more than families
 	// need, because their accuracy gives way before their requests do.
 	shareLeast = 0.85
-	// badRate is the fall of that share per second and per bad share beyond badLeast, down to fullLeast of it. Below
-	// badLeast the share rises again, by fullRise per second while it is further than fullNear from the value where
+	// badRate is the fall of that share per second and per bad share beyond badLeast, down to soldLeast of it. Below
+	// badLeast the share rises again, by soldRise per second while it is further than soldNear from the value where
 	// it began to fall.
-	badRate, badLeast, fullLeast = 2, 0.002, 0.5
-	fullRise, fullNear           = 0.1, 0.05
+	badRate, badLeast, soldLeast = 2, 0.002, 0.5
+	soldRise, soldNear           = 0.1, 0.05
 )
 
 // Scale returns the factor for all rates that the latest renewal found.

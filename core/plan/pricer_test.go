@@ -196,7 +196,7 @@ func TestOneBadSecondIsForgotten(t *testing.T) {
 	const period = 100 * time.Millisecond
 	sold := func(seconds int, badAt func(full float64) float64, p *Pricer) (bad float64) {
 		for range time.Duration(seconds) * time.Second / period {
-			share := badAt(p.full)
+			share := badAt(p.sold)
 			if err := p.Begin([]PricedHome{{GPUs: 8, BadShare: share}}); err != nil {
 				t.Fatal(err)
 			}
@@ -210,12 +210,12 @@ func TestOneBadSecondIsForgotten(t *testing.T) {
 
 	p := NewPricer(func(_, _ float64) bool { return false })
 	sold(1, func(float64) float64 { return 0.5 }, p)
-	if p.full > 0.5 {
-		t.Fatalf("a bad second leaves %.2f of the time for sale, want 0.5", p.full)
+	if p.sold > 0.5 {
+		t.Fatalf("a bad second leaves %.2f of the time for sale, want 0.5", p.sold)
 	}
 	sold(10, func(float64) float64 { return 0 }, p)
-	if p.full < 0.9 {
-		t.Errorf("ten good seconds later %.2f of the time is for sale, want 0.9", p.full)
+	if p.sold < 0.9 {
+		t.Errorf("ten good seconds later %.2f of the time is for sale, want 0.9", p.sold)
 	}
 
 	// Beyond 0.8 some requests go bad at once. The mean stays at what a slow rise allows.
