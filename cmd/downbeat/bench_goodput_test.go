@@ -19,7 +19,7 @@ func TestBenchGoodputRefusesWhatItCannotDo(t *testing.T) {
 		{benchGoodput(), "-span 1ms", []string{"-span 1ms", "want 1s"}},
 		{benchGoodput(), "-ctrl -1us", []string{"-ctrl -1µs", "want 0"}},
 		{benchGoodput(), "-o xml", []string{"xml", "json"}},
-		{benchGoodput(), "table4", []string{"table4", "only flags"}},
+		{benchGoodput(), "table4", []string{"table4", "flags only"}},
 		{benchGoodput(), "-out /dev/null/x", []string{"-out /dev/null/x"}},
 		{benchSchedule(), "-arrivals a -profiles p -batches b -outcomes o -gpus 1 -policy all", []string{"-policy all", "want one"}},
 		{benchSchedule(), "-gpus 1", []string{"-arrivals is missing"}},
