@@ -26,7 +26,7 @@ const (
 	rimResults      = "bench/results/sessions"
 )
 
-// benchFigures makes every figure that runs in virtual time, and the page that lists all figures.
+// benchFigures makes Symphony's figures in virtual time, and the page that lists the figures of all papers.
 func benchFigures() command {
 	return command{name: "figures", summary: "make Symphony's figures in virtual time, and write docs/figures.md, which lists the figures of all four papers",
 		run: func(ctx context.Context, args []string) error {
