@@ -59,7 +59,8 @@ func refusedCommand(format string, args ...any) error { return &refusal{fmt.Spri
 
 // answerCommand reports the result of a command.
 func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
-	// The scheduler reports the worst answer of all backends, except that one that does not know the model gives way.
+	// The scheduler reports the worst answer of all backends, but ignores a backend that does not know the model if another
+	// one does.
 	a := wire.ModelAnswer{Number: c.Number}
 	var no *refusal
 	switch {

@@ -114,7 +114,8 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 			return err
 		}
 
-		// The GPU takes no more batches of it, and its memory is lost: whoever placed it must not wait for the memory.
+		// The GPU takes no more batches of the model, but its memory stays occupied. Report the failure, so that a plan
+		// does not wait for the memory.
 		return b.tellFailed(c, err)
 	}
 

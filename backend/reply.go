@@ -29,9 +29,9 @@ func (g *gpu) replyAll() {
 	}
 }
 
-// replyTo sends every output and reason of o, then Done, and gives up its claim on o. Once the session is lost only
-// outputs are sent, because failed requests may be served elsewhere. For a lost GPU, or a batch that failed as a
-// whole, only Done is sent: the scheduler gives its requests to others.
+// replyTo sends every output and reason of o, then Done, and releases o. After the session is lost it sends only
+// outputs, because another backend may still serve the failed requests. For a lost GPU, or a batch that failed as a
+// whole, it sends only Done: the scheduler gives the requests to other GPUs.
 func (r *replier) replyTo(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
@@ -80,9 +80,9 @@ func (r *replier) replyTo(o *order) {
 // (BackendLost), or before (NoBackend).
 func givenBack(r model.Reason) bool { return r == model.BackendLost || r == model.NoBackend }
 
-// isUnreached reports whether a request failed because this backend cannot read from the input's node, now or in
-// time, although the request may have time left. Then the scheduler tells the frontend: another backend may reach the
-// node, and this one may not reach the frontend.
+// isUnreached reports whether a request failed because this backend cannot read from the input's node in time, although
+// the request may have time left. Then the scheduler answers the frontend: it may try a backend that reaches the node,
+// and this backend may not reach the frontend.
 func isUnreached(o *order, it *item) bool {
 	if it.composed && it.reason == model.InputUnavailable && o.isPartUnreached(it) {
 		return true

@@ -76,7 +76,8 @@ func (p *call) readyIn(now int64) int64 {
 	return max(0, p.readyAt-now)
 }
 
-// hasten tells the scheduler that an input is there earlier than expected. The shard is locked; hasten unlocks it.
+// hasten tells the scheduler that an input is ready earlier than expected. The caller has locked the shard; hasten
+// unlocks it.
 func (c *Client) hasten(p *call) {
 	now := c.now()
 	epoch, early := p.epoch, p.epoch != 0 && p.readyAt-now >= int64(limits.HastenLeast)

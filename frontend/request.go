@@ -12,16 +12,15 @@ type Request struct {
 	// AccuracyFloor is the least accuracy, 0…1, of an acceptable answer; 0: any. A floor that no served variant
 	// reaches is rejected at once; the error names the best accuracy.
 	AccuracyFloor float64
-	// Prepare, if set, fills the input while the request is on its way. The scheduler is told when the input will be
-	// there, and takes the request into no batch before. If Prepare takes longer, so that a backend reads the input
-	// before it returns, the read is refused, and the request is resubmitted after Prepare. If Prepare returns earlier,
-	// the scheduler is told. An error of Prepare ends the request with ErrFailed. Prepare runs on the caller's goroutine
-	// and cannot be stopped: Do, DoAll and DoWhole return after it, even if the deadline has passed or the context ended.
+	// Prepare, if set, fills the input while the request is on its way. The scheduler learns when the input is expected,
+	// and takes the request into no batch before that. If Prepare takes longer and a backend reads too early, the read is
+	// refused and the request is resubmitted after Prepare. If Prepare returns earlier, the scheduler learns that at once.
+	// An error of Prepare ends the request with ErrFailed. Prepare runs on the caller's goroutine and cannot be stopped:
+	// Do, DoAll and DoWhole return after it, even if the deadline has passed or the context has ended.
 	Prepare func(input []byte) error
-	// PrepareTime is how long Prepare is expected to take. 0: as long as the second longest of the model's latest 32
-	// hooks took, and at most half of the budget; before the first has returned, nothing, so that the input counts as
-	// there. A time that leaves the model too little of the budget ends the request with ErrDropped; a negative one is
-	// ErrInvalid, as is one without Prepare.
+	// PrepareTime is how long Prepare is expected to take. 0: the second longest of the model's latest 32 Prepare calls,
+	// at most half of the budget; until the first call has returned, no time at all. A time that leaves the model too
+	// little of the budget ends the request with ErrDropped. A negative time, or a time without Prepare, is ErrInvalid.
 	PrepareTime time.Duration
 	// Sequence identifies the sequence of which the request is a step, for a model that keeps sequences.
 	Sequence Sequence

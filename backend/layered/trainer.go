@@ -14,11 +14,12 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
-// Trainer is a train.Stepper whose steps run on a GPU as a layered program, on a stream that gives way to batches. A step
-// can stop at every layer and go on later.
+// Trainer is a train.Stepper whose steps run on a GPU as a layered program, on a stream of lower priority than batches.
+// A step can stop after any layer and continue later.
 //
-// It has a runtime and memory of its own for good: no batch waits for a step that has stopped, or loses its parameters
-// to one. Weights and moments are inputs and outputs of the program, in two sets: after a step they are exchanged.
+// A Trainer keeps its own runtime and memory until Close. So no batch waits for the memory of a stopped step, and no
+// step evicts a batch's parameters. Weights and moments are inputs and outputs of the program, in two sets that are
+// exchanged after each step.
 type Trainer struct {
 	dev     *cuda.Device
 	net     train.Net
@@ -163,8 +164,8 @@ func (t *Trainer) Advance(limit time.Duration) (done bool, loss float32, err err
 // partMost is the time of the layers that run at once: an upper bound for how late a step stops.
 const partMost = 250 * time.Microsecond
 
-// nextPart returns how many layers to run at once, and how long they take: no longer than most, but one at least. The
-// duration of a layer that has not run yet is unknown, so that it runs alone.
+// nextPart returns how many layers to run at once and their expected duration, which is at most most unless one layer
+// alone takes longer. A layer that has never run is measured alone.
 func (t *Trainer) nextPart(from int, most time.Duration) (n int, expected time.Duration) {
 	for _, took := range t.took[from:] {
 		if n > 0 && (took == 0 || expected+took > most) {
@@ -178,7 +179,7 @@ func (t *Trainer) nextPart(from int, most time.Duration) (n int, expected time.D
 	return n, expected
 }
 
-// runPart runs n layers and corrects what is known of their durations.
+// runPart runs n layers and corrects the estimates of their durations.
 func (t *Trainer) runPart(from, n int, expected time.Duration) error {
 	began := time.Now()
 	if err := t.pass.Advance(n, limits.Device(0)); err != nil {
@@ -191,7 +192,7 @@ func (t *Trainer) runPart(from, n int, expected time.Duration) error {
 			t.took[i] = max(1, took/time.Duration(n))
 			continue
 		}
-		// A quarter of the way: one slow part may be another process's doing.
+		// Correct by a quarter of the difference: another process may have slowed this part down.
 		t.took[i] += time.Duration(float64(t.took[i]) * (float64(took)/float64(expected) - 1) / 4)
 	}
 	return nil

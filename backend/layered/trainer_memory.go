@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// stepMemory has the tensors of a training step: on the device all of them, in pinned memory those that the host writes
-// or reads, at the same offsets.
+// stepMemory holds the tensors of a training step. The device has all of them; pinned memory has those that the host
+// reads or writes, at the same offsets.
 type stepMemory struct {
 	device *cuda.Memory
 	slab   *cuda.Slab

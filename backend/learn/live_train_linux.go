@@ -48,8 +48,8 @@ func (s *Live) trainOnce(limit time.Duration) (after func()) {
 
 	s.noteTeacher(r)
 
-	// The estimate rises at once when steps take longer, and falls slowly. The duration of a failed step is ignored. A
-	// training step that stops takes what it is given, so it would ask for more each time.
+	// The estimate rises at once when steps take longer, and falls slowly. Two durations are ignored: that of a failed
+	// step, and that of a step that can stop. The latter uses all the time that it gets, so the estimate would only rise.
 	if r.Unlabelled == nil && !(r.Work == Training && s.learner.Counts().Stopped > 0) {
 		s.longest = max(r.Took, s.longest-s.longest/64)
 	}

@@ -87,7 +87,7 @@ func burst(w *World) Observation {
 	return Observation{Measures: []Measure{atLeast("good % after it", c.between(from, now()).Percent(), 99)}}
 }
 
-// badNetwork harms every way of the deployment for 5 s.
+// badNetwork applies h to the network between all hosts of the deployment for 5 s.
 func badNetwork(w *World, h lan.Harm, budget time.Duration, bar float64) Observation {
 	m := light(64)
 	w.StartSchedulers(1)

@@ -44,7 +44,7 @@ func Policies() []Policy {
 		{Name: "adainf", open: variantOf(adainf{})}, {Name: "adainf-i", open: variantOf(adainf{even: true})}, {Name: "adainf-u", open: variantOf(adainf{frozen: true})},
 		{Name: "adainf-ahead", open: variantOf(adainf{ahead: true})}, {Name: "scrooge", open: openScrooge},
 		{Name: "clairvoyant", open: openClairvoyant, bound: true}, {Name: "instant", open: openInstant, bound: true}, {Name: "watch", open: openWatching, bound: true, untrained: true},
-	}, otherGrounds()...)
+	}, variantPolicies()...)
 }
 
 // Select returns the policies in a list.

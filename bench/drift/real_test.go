@@ -29,7 +29,7 @@ func TestAShortRun(t *testing.T) {
 // TestBoundsAreNoRivals: they are run by name alone; the one that trains nothing serves the first weights, and is as good as retrained nowhere.
 func TestBoundsAreNoRivals(t *testing.T) {
 	all, err := Select("all")
-	if err != nil || len(all) != len(Policies())-3-len(otherGrounds()) {
+	if err != nil || len(all) != len(Policies())-3-len(variantPolicies()) {
 		t.Fatalf("%d policies, %v; want all but those for comparison", len(all), err)
 	}
 	if testing.Short() {

@@ -173,8 +173,8 @@ func serveInMemory(change func(*memorySetting)) jobServing {
 	}
 }
 
-// otherGrounds returns the variants S, M1 and M2, and the whole method on the ground of each variant.
-func otherGrounds() (all []Policy) {
+// variantPolicies returns AdaInf's variants S, M1 and M2, each with the whole method under the same conditions.
+func variantPolicies() (all []Policy) {
 	for _, v := range []struct {
 		name    string
 		variant adainf

@@ -73,7 +73,7 @@ func (s *server) schedule(at sim.Time, r int32, what uint8) {
 	heap.Push(&s.events, event{at, s.events.count, r, what})
 }
 
-// inputAt returns when a request's input is there.
+// inputAt returns the time at which a request's input is prepared.
 func (s *server) inputAt(r int32) sim.Time {
 	return sim.Time(s.w.Arrivals[r].At).Add(sim.Duration(s.hooks[r]))
 }

@@ -37,7 +37,7 @@ func drawOffered(_ context.Context, _ uint64) (*figure.Drawing, error) {
 	for _, name := range []string{"traffic", "tracker"} {
 		a := findApplication(name)
 		for q := range a.Qualities {
-			// Beyond what the worker sustains, it finishes fewer frames the more are offered.
+			// A worker that is overloaded finishes fewer frames with every further offered one.
 			line := name + " " + a.Qualities[q].Name
 			most, last := 0.0, 0.0
 			for fps := offeredStep; fps <= offeredMost; fps += offeredStep {

@@ -24,7 +24,7 @@ func Policies() []Policy {
 			r.temporal = 1
 		}
 		return Policy{name, summary, func(w *Workload, seed uint64) (Result, error) {
-			// A rule that refuses nobody gets the sessions that Rim admits: the same load for all.
+			// A rule without admission gets the sessions that Rim admits, so that all have the same load.
 			if r.force {
 				w.limitTo(admittedByRim(w))
 			}

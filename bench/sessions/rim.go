@@ -144,7 +144,7 @@ func (p *rim) leave(stream int, now time.Duration) {
 		return x.stream == stream
 	})
 
-	// Without several qualities nobody was demoted.
+	// A rule with one quality demotes no session.
 	if p.rule.qualities != "all" {
 		return
 	}

@@ -268,8 +268,8 @@ func (a *Answer) plan(services []Service, k Kind) string {
 	return ""
 }
 
-// single reports whether all services are single models.
-func single(services []Service) bool {
+// haveNoFamilies reports whether all services are single models.
+func haveNoFamilies(services []Service) bool {
 	return !slices.ContainsFunc(services, func(s Service) bool { return len(s.Variants) > 1 })
 }
 

@@ -21,7 +21,7 @@ func newFleet(services []Service, k Kind, o Options) *fleet {
 	f := &fleet{o: o, services: services, tried: map[int]Point{}}
 	sum := 0.0
 	for _, s := range services {
-		f.models = append(f.models, simService(s, k, !single(services)))
+		f.models = append(f.models, simService(s, k, !haveNoFamilies(services)))
 		sum += s.Rate
 	}
 

@@ -18,7 +18,7 @@ import (
 	"downbeat.dev/models"
 )
 
-func tensors(ts []model.Tensor) string {
+func describeTensors(ts []model.Tensor) string {
 	var out []string
 	for _, t := range ts {
 		out = append(out, fmt.Sprintf("%s %s %v", t.Name, t.Datatype, t.Shape))
@@ -76,6 +76,6 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 		text, _ := json.Marshal(values) // values is a slice of floats: if one of them is not finite, text is null
 		fmt.Fprintf(tw, "%s\t%s\n", m.Outputs[0].Name, text)
 	default:
-		fmt.Fprintf(tw, "%s\t%d bytes\t%x\n", tensors(m.Outputs), len(data), data[:min(len(data), 64)])
+		fmt.Fprintf(tw, "%s\t%d bytes\t%x\n", describeTensors(m.Outputs), len(data), data[:min(len(data), 64)])
 	}
 }

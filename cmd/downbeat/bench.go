@@ -13,7 +13,7 @@ func benchCommand() command {
 			// Each benchmark parses its own flags, so the remaining arguments are passed on.
 			return runNamed(ctx, "downbeat bench", benches(), args, func(w io.Writer) {
 				fmt.Fprint(w, usageOf("downbeat bench"))
-				list(w, benches())
+				printCommands(w, benches())
 			})
 		}}
 }

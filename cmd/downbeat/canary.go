@@ -26,7 +26,7 @@ func canaryCommand() command {
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat canary", canaryWords(), args, func(w io.Writer) {
 				fmt.Fprint(w, usageOf("downbeat canary"))
-				list(w, canaryWords())
+				printCommands(w, canaryWords())
 			})
 		}}
 }

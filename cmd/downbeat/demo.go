@@ -120,7 +120,7 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 	}
 
 	// Without a terminal nobody can press Ctrl-C, so the demo ends by itself.
-	watched := terminal(os.Stdout)
+	watched := isTerminal(os.Stdout)
 	if watched && ctx.Err() == nil {
 		fmt.Printf("\nstill serving: page %s, gRPC %s; Ctrl-C ends\n", s.PageURL(), s.Config().GRPC)
 	}
@@ -134,7 +134,7 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 
 // findRate finds a rate that the machine sustains. Each probe runs at a lower rate than the previous one.
 func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, error) {
-	f.shape.Rate, f.shape.Span = sustainable(s, demoShare), probeSpan
+	f.shape.Rate, f.shape.Span = sustainableRate(s, demoShare), probeSpan
 	for range probesMost {
 		o, err := f.options(s.Client())
 		if err != nil {
@@ -156,9 +156,9 @@ func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, er
 	return f.shape.Rate, nil
 }
 
-// sustainable returns the total rate, in requests/s spread evenly over the models, that takes a share of the
+// sustainableRate returns the total rate, in requests/s spread evenly over the models, that takes a share of the
 // executors' time without batching.
-func sustainable(s *downbeat.System, share float64) float64 {
+func sustainableRate(s *downbeat.System, share float64) float64 {
 	hello := s.Backend().Hello()
 	var each float64 // seconds of executor time for one request of every model
 	for _, m := range hello.Models {

@@ -105,7 +105,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 
 	fmt.Printf("the page: %s\n\n", s.PageURL())
 	if rate == 0 {
-		rate = min(sustainable(s, demoShare), 400)
+		rate = min(sustainableRate(s, demoShare), 400)
 	}
 
 	return errors.Join(d.show(ctx, os.Stdout, s, span, rate), s.Close())
@@ -115,7 +115,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 	d.recipe, _ = models.Find(driftModel)
 
-	// Rendering takes long: a directory without the model is said before it.
+	// Rendering takes long, so a directory without the model is reported first.
 	_, start, err := learn.OpenStore(from, d.recipe.Net()).Newest()
 	if err != nil {
 		return err

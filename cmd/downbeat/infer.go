@@ -148,14 +148,14 @@ func readInput(m *frontend.Model, file string) ([]byte, error) {
 	picture, format, err := image.Decode(strings.NewReader(string(raw)))
 	if err != nil { // not a picture: use the bytes as the tensors
 		if m.InputBytes >= 0 && len(raw) != m.InputBytes {
-			return nil, fmt.Errorf("%s: %d bytes and no PNG, JPEG or GIF: model %q takes %d bytes: %s", file, len(raw), m.Name, m.InputBytes, tensors(m.Inputs))
+			return nil, fmt.Errorf("%s: %d bytes and no PNG, JPEG or GIF: model %q takes %d bytes: %s", file, len(raw), m.Name, m.InputBytes, describeTensors(m.Inputs))
 		}
 		return raw, nil
 	}
 
 	// A picture needs a model with one input of height, width and three channels of bytes.
 	if len(m.Inputs) != 1 || m.Inputs[0].Datatype != model.Uint8 || len(m.Inputs[0].Shape) != 3 || m.Inputs[0].Shape[2] != 3 {
-		return nil, fmt.Errorf("%s is a %s picture, but model %q takes %s, not UINT8 [height width 3]", file, format, m.Name, tensors(m.Inputs))
+		return nil, fmt.Errorf("%s is a %s picture, but model %q takes %s, not UINT8 [height width 3]", file, format, m.Name, describeTensors(m.Inputs))
 	}
 	return scene.FromImage(picture, int(m.Inputs[0].Shape[1]), int(m.Inputs[0].Shape[0])).Pix, nil
 }

@@ -97,8 +97,8 @@ func (f *loadFlags) checkReport() error {
 	return nil
 }
 
-// checkWritable reports whether a file can be written, before the work that makes its content; no name is no file. It
-// leaves the content of an earlier run as it is, and no empty file where there was none.
+// checkWritable returns an error if a file cannot be written, before the work that makes its content. An empty name
+// means no file. An existing file keeps its content, and a new one is removed again.
 func checkWritable(name string) error {
 	if name == "" {
 		return nil
@@ -209,8 +209,8 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	return o, err
 }
 
-// terminal reports whether f is a terminal.
-func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+// isTerminal reports whether f is a terminal.
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // newTarget prepares inputs for the plan's models. If this process has a gateway, the requests go through it.
 func newTarget(s *downbeat.System, o load.Options, seed uint64) (*load.Client, error) {
@@ -240,7 +240,7 @@ func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint
 	}
 
 	// A terminal gets one line that is overwritten; a log gets a line every five seconds.
-	watched := terminal(os.Stderr)
+	watched := isTerminal(os.Stderr)
 	o.Progress = func(at time.Duration, sent, ended, good int64) {
 		line := fmt.Sprintf("%3.0f of %.0f s: sent %d, ended %d, in time %d", at.Seconds(), span.Seconds(), sent, ended, good)
 		switch {

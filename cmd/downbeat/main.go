@@ -49,7 +49,7 @@ func runLine(ctx context.Context, args []string) error {
 	}
 	return runNamed(ctx, "downbeat", commands(), args, func(w io.Writer) {
 		fmt.Fprint(w, usage)
-		list(w, commands())
+		printCommands(w, commands())
 		fmt.Fprint(w, footer)
 	})
 }
@@ -113,7 +113,7 @@ func runNamed(ctx context.Context, path string, all []command, args []string, he
 	}
 
 	fmt.Fprintf(os.Stderr, "%s: unknown command %q; the commands are:\n", path, args[0])
-	list(os.Stderr, all)
+	printCommands(os.Stderr, all)
 	return errUsage
 }
 
@@ -133,8 +133,8 @@ func usageOf(path string) string {
 	return fmt.Sprintf("Usage: %[1]s COMMAND [flags]; %[1]s COMMAND --help explains one of these:\n", path)
 }
 
-// list prints each command with its summary, aligned.
-func list(w io.Writer, all []command) {
+// printCommands prints each command with its summary, aligned.
+func printCommands(w io.Writer, all []command) {
 	width := 0
 	for _, c := range all {
 		width = max(width, len(c.name))

@@ -25,7 +25,7 @@ func modelsCommand() command {
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat models", words, args, func(w io.Writer) {
 				fmt.Fprint(w, usageOf("downbeat models"))
-				list(w, words)
+				printCommands(w, words)
 			})
 		}}
 }

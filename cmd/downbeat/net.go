@@ -38,7 +38,7 @@ func netCommand() command {
 				return deploy.UsageError(fmt.Sprintf("net: -for %v: want more than 0 and up to 1h", *length))
 			}
 
-			watched, err := numbers(*pids, 1<<22)
+			watched, err := parseNumbers(*pids, 1<<22)
 			if err != nil {
 				return fmt.Errorf("-pids: %w", err)
 			}
@@ -47,7 +47,7 @@ func netCommand() command {
 				watched = kernel.Processes("downbeat")
 			}
 
-			list, err := numbers(*ports, 1<<16-1)
+			list, err := parseNumbers(*ports, 1<<16-1)
 			if err != nil {
 				return fmt.Errorf("-ports: %w", err)
 			}
@@ -95,8 +95,8 @@ func printDelays(w io.Writer, r kernel.Report) {
 	fmt.Fprintln(w, r.Verdict())
 }
 
-// numbers parses a comma-separated list of numbers from 1 to most.
-func numbers(s string, most int) ([]int, error) {
+// parseNumbers parses a comma-separated list of numbers from 1 to most.
+func parseNumbers(s string, most int) ([]int, error) {
 	var out []int
 	for part := range strings.SplitSeq(s, ",") {
 		if part == "" {

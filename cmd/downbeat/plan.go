@@ -12,7 +12,7 @@ func planCommand() command {
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
 				fmt.Fprint(w, usageOf("downbeat plan"))
-				list(w, planners())
+				printCommands(w, planners())
 			})
 		}}
 }

@@ -94,7 +94,7 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 	}
 
 	source := sizing.Source{Repo: f.models, Files: map[string]string{}}
-	for pair := range pairs(f.profiles) {
+	for pair := range eachPair(f.profiles) {
 		kind, file, err := cutPair("profiles", pair)
 		if err != nil {
 			return nil, nil, err
@@ -117,8 +117,8 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 	return services, kinds, errors.Join(f.setPrices(kinds), f.o.Validate())
 }
 
-// pairs splits a list at its commas; an empty list yields nothing.
-func pairs(list string) func(yield func(string) bool) {
+// eachPair splits a list at its commas; an empty list yields nothing.
+func eachPair(list string) func(yield func(string) bool) {
 	if list == "" {
 		return func(func(string) bool) {}
 	}
@@ -136,7 +136,7 @@ func cutPair(flag, pair string) (name, value string, err error) {
 
 func (f *sizeFlags) services() ([]sizing.Service, error) {
 	var out []sizing.Service
-	for pair := range pairs(f.rates) {
+	for pair := range eachPair(f.rates) {
 		name, text, err := cutPair("rate", pair)
 		if err != nil {
 			return nil, err
@@ -206,7 +206,7 @@ func (f *sizeFlags) setSLOs(all []sizing.Service, at func(flag, name string) (*s
 		return nil
 	}
 
-	for pair := range pairs(f.slos) {
+	for pair := range eachPair(f.slos) {
 		name, text, err := cutPair("slo", pair)
 		if err != nil {
 			return err
@@ -223,7 +223,7 @@ func (f *sizeFlags) setSLOs(all []sizing.Service, at func(flag, name string) (*s
 }
 
 func (f *sizeFlags) setPrices(kinds []sizing.Kind) error {
-	for pair := range pairs(f.prices) {
+	for pair := range eachPair(f.prices) {
 		name, text, err := cutPair("price", pair)
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ type statusFlags struct {
 	tls, tlsName           string
 }
 
-// access is what a call to a server takes besides its address.
+// access holds the token and the certificates of a call to a server.
 type access struct {
 	token  string
 	client *http.Client // nil: the default one

@@ -233,7 +233,7 @@ func (s *Stream) changeRate(rate float64, now, phase time.Time) {
 		return
 	}
 
-	// In a slowed session no frame comes before the one that admission planned.
+	// In a slowed session no frame may arrive earlier than admission has planned.
 	s.rate, s.standing.Slowed = rate, 0
 	if rate < s.session.Rate {
 		s.standing.Slowed = rate

@@ -95,8 +95,7 @@ func (s *Server) openServer(models []Model) error {
 	return err
 }
 
-// Join adds a backend that serves these models, beside those that there are, and returns what takes it away; at the latest it leaves
-// with the test.
+// Join adds a backend that serves these models. leave removes it; otherwise the end of the test does.
 func (s *Server) Join(tb testing.TB, name string, models ...Model) (leave func()) {
 	tb.Helper()
 	end, err := s.joinBackend(name, models)

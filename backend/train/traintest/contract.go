@@ -1,5 +1,5 @@
-// Package traintest has the contract of train.Stepper: whatever runs a training step, the losses and weights are those
-// of a Trainer, which runs it with ONNX Runtime.
+// Package traintest tests the contract of train.Stepper: every implementation computes the losses and weights that
+// train.Trainer computes with ONNX Runtime.
 package traintest
 
 import (

@@ -38,7 +38,7 @@ func Decode(ctx context.Context, row, file []byte, t *model.Tensor) error {
 
 	height, width := t.Picture.Size(t.Shape)
 	pixels := image.NewRGBA(image.Rect(0, 0, width, height))
-	scale(pixels, opaque(decoded), t)
+	scalePicture(pixels, dropAlpha(decoded), t)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -68,8 +68,8 @@ func (r *untilDone) Read(p []byte) (int, error) {
 	return r.from.Read(p[:min(len(p), pieceBytes)])
 }
 
-// opaque returns a decoded picture without its alpha: colours stay what they were below it.
-func opaque(p image.Image) image.Image {
+// dropAlpha returns a decoded picture without its alpha; the colours do not change.
+func dropAlpha(p image.Image) image.Image {
 	// Decoders return other types only for files without alpha.
 	switch p := p.(type) {
 	case *image.NRGBA:
@@ -93,8 +93,8 @@ func opaque(p image.Image) image.Image {
 	return p
 }
 
-// scale draws a picture to the tensor's size. A picture of that size keeps its values.
-func scale(to *image.RGBA, p image.Image, t *model.Tensor) {
+// scalePicture draws a picture to the tensor's size. A picture of that size keeps its values.
+func scalePicture(to *image.RGBA, p image.Image, t *model.Tensor) {
 	from := cutOut(p.Bounds().Dx(), p.Bounds().Dy(), t).Add(p.Bounds().Min)
 	if from.Size() == to.Rect.Size() {
 		stddraw.Draw(to, to.Rect, p, from.Min, stddraw.Src)
@@ -105,8 +105,8 @@ func scale(to *image.RGBA, p image.Image, t *model.Tensor) {
 	draw.BiLinear.Scale(to, to.Rect, p, from, draw.Src, nil)
 }
 
-// cutOut returns the part of a picture that becomes the tensor: all of it, or what is in the centre once the shorter
-// side is scaled to its length. It is cut out before it is scaled: of a long strip, only that much is.
+// cutOut returns the part of a picture that becomes the tensor: all of it, or the centre that remains once the shorter
+// side has its length. The part is cut out before it is scaled, so that the rest of a long strip costs nothing.
 func cutOut(width, height int, t *model.Tensor) image.Rectangle {
 	side := int(t.Picture.ShorterSide)
 	if side == 0 {
@@ -132,7 +132,7 @@ func eachElement(p *image.RGBA, as *model.Picture, each func(at, channel int, va
 		rgb := p.Pix[4*i : 4*i+3 : 4*i+3]
 		switch as.Channels {
 		case model.ChannelsGray:
-			each(i*next, 0, luma(rgb))
+			each(i*next, 0, grayOf(rgb))
 		case model.ChannelsBGR:
 			each(i*next, 0, rgb[2])
 			each(i*next+plane, 1, rgb[1])
@@ -145,8 +145,9 @@ func eachElement(p *image.RGBA, as *model.Picture, each func(at, channel int, va
 	}
 }
 
-// luma is the gray of a colour, as JPEG and PIL define it. The weights add up to 1<<16, so that a gray stays what it is.
-func luma(rgb []byte) uint8 {
+// grayOf returns the gray of a colour as JPEG and PIL define it. The weights add up to 1<<16, so that a gray does not
+// change.
+func grayOf(rgb []byte) uint8 {
 	return uint8((19595*uint32(rgb[0]) + 38470*uint32(rgb[1]) + 7471*uint32(rgb[2]) + 1<<15) >> 16)
 }
 

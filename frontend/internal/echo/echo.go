@@ -1,7 +1,6 @@
-// Package echo is a scheduler and a backend in one, for the tests of frontends: it reads each
-// input over the real data plane, and answers with a function of it over the same. Tests tell it to
-// refuse, to be silent, to lose the session, and to answer what was not asked. It keeps no
-// deadlines and forms no batches.
+// Package echo is a scheduler and a backend in one, for tests of frontends. It reads each input over the real data
+// plane and answers with a function of the input. A test can make it refuse requests, withhold answers, lose the session
+// and send answers that no request asked for. It keeps no deadlines and forms no batches.
 package echo
 
 import (
@@ -65,13 +64,13 @@ func (s *System) Open(hello wire.FrontendHello, ev control.FrontendEvents) (cont
 	return link{s}, nil
 }
 
-// Close ends what is under way.
+// Close waits for the answers under way and closes the data plane.
 func (s *System) Close() error {
 	s.running.Wait()
 	return errors.Join(s.forget(), s.node.Close())
 }
 
-// Lose cuts the session; the frontend's requests of it are forgotten.
+// Lose cuts the session and forgets the requests that it withholds.
 func (s *System) Lose() {
 	s.mu.Lock()
 	s.up, s.waiting = false, nil
@@ -79,7 +78,7 @@ func (s *System) Lose() {
 	s.events.Link(false, errors.New("cut by the test"))
 }
 
-// Return opens the session again and announces models, then more with each later call.
+// Return opens the session again, if it is cut, and announces models.
 func (s *System) Return(models []model.Info) {
 	s.mu.Lock()
 	was := s.up
@@ -91,14 +90,14 @@ func (s *System) Return(models []model.Info) {
 	s.events.Models(models)
 }
 
-// Hold keeps what is submitted from now on unanswered, until Serve.
+// Hold withholds the answers of requests that are submitted from now on, until Serve.
 func (s *System) Hold() {
 	s.mu.Lock()
 	s.held = true
 	s.mu.Unlock()
 }
 
-// Serve answers what was held back, and what comes after.
+// Serve answers the withheld requests, and later ones at once.
 func (s *System) Serve() {
 	s.mu.Lock()
 	all := s.waiting
@@ -109,14 +108,14 @@ func (s *System) Serve() {
 	}
 }
 
-// Waiting returns what is held back.
+// Waiting returns the withheld requests.
 func (s *System) Waiting() []wire.Submit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]wire.Submit(nil), s.waiting...)
 }
 
-// Submits counts what was ever submitted.
+// Submits returns how many requests were submitted in all.
 func (s *System) Submits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// ListenInstant returns the address, within the process, of a scheduler that answers every request within Submit with the
-// bytes 1, 2, 3 and 4 and allocates nothing for it: what is left to measure is the frontend's own. The node, which the caller
-// closes, sends the answers. forget gives the address back.
+// ListenInstant returns the address, within the process, of a scheduler that answers every request during Submit with the
+// bytes 1, 2, 3 and 4. It allocates nothing, so a benchmark measures only the frontend. node sends the answers; the
+// caller closes it. forget releases the address.
 func ListenInstant(node *rdma.Node, models ...model.Info) (addr string, forget func() error) {
 	return control.ListenInProcess(func(hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
 		peer, err := node.Connect(context.Background(), hello.DataAddr)
