@@ -87,6 +87,8 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, c.refuseUnknown(r)
 	case m.isRefused():
 		return nil, m.refusal()
+
+	// Errors in the input.
 	case r.Input == nil || r.Input.mem == nil || r.Input.of != &c.memory:
 		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
 	case r.step != (m.Sequence != nil) || r.step == r.Sequence.IsZero():

@@ -221,17 +221,22 @@ func (r *memoryRun) beginPeriod(period int) error {
 	training := 0
 	for _, app := range r.all {
 		app.trains = nil
+
+		// A network that drifts in this period is retrained in it.
 		for n, levels := range app.levels {
 			kind := residency.Parameters
 			if period > 0 && levels != nil && levels[period] != levels[period-1] {
 				kind, app.trains = residency.RetrainParameters, append(app.trains, n)
 			}
+
+			// A content's kind is fixed, so parameters of another kind are added anew.
 			if r.kindOf(app, n) != kind {
 				if err := r.addParameters(app, n, kind); err != nil {
 					return err
 				}
 			}
 		}
+
 		if len(app.trains) > 0 {
 			training++
 		}
@@ -243,6 +248,7 @@ func (r *memoryRun) beginPeriod(period int) error {
 	if err != nil {
 		return err
 	}
+
 	busy := 0.0
 	for _, app := range r.all {
 		busy += app.rate * answer.Seconds()

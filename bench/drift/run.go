@@ -123,11 +123,14 @@ func (p Policy) runPeriod(s Setting, streams []*stream, l learning, period int, 
 	if err := l.beginPeriod(period); err != nil {
 		return nil, err
 	}
+
+	// In each second some weights serve, and the policy gets the labelled samples of the second.
 	for second := range int(Period / tick) {
 		for m := range streams {
 			if err := views[m].second(l.weights(m)); err != nil {
 				return nil, err
 			}
+
 			for i := range labelled {
 				one, err := streams[m].drawOne(period, second*labelled+i)
 				if err != nil {
@@ -139,6 +142,8 @@ func (p Policy) runPeriod(s Setting, streams []*stream, l learning, period int, 
 				}
 			}
 		}
+
+		// What the policy trains in this second serves from the next one on.
 		if err := l.endSecond(Period*time.Duration(period) + tick*time.Duration(second+1)); err != nil {
 			return nil, err
 		}

@@ -82,16 +82,19 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 			return err
 		}
 		addr = a.String()
+
 	case "backend":
 		if err := s.OpenBackend(modelFiles(bytes), 1, dataConfig(provider), next); err != nil {
 			return err
 		}
+
 	case "hop":
 		a, err := runHop(next, bytes)
 		if err != nil {
 			return err
 		}
 		addr = a
+
 	default:
 		return fmt.Errorf("-serve %q: must be scheduler, backend or hop", what)
 	}

@@ -150,18 +150,22 @@ func (p *rim) chooseWorker(need func(worker int) float64, taken []float64) int {
 	case "round-robin":
 		p.turn++
 		return p.turn % len(p.left)
+
 	case "memory":
 		for i := range p.left {
 			if best < 0 || p.memory[i] < p.memory[best] {
 				best = i
 			}
 		}
+
 	case "utilization":
 		for i := range p.left {
 			if best < 0 || p.left[i] > p.left[best] {
 				best = i
 			}
 		}
+
+	// Best fit: of the workers with enough space, the one that has least space left afterwards.
 	default:
 		for i := range p.left {
 			if n := need(i); (left(i)+1e-9 >= n || n == 0) && (best < 0 || left(i)-n < left(best)-need(best)) {

@@ -100,6 +100,8 @@ func (g *Gateway) askCopies(x *copied) {
 		if err == nil {
 			same, difference, err = g.askCopy(ctx, to, x, row)
 		}
+
+		// After an error the remaining rows are not sent; they count as failed, too.
 		x.canary.countCopies(1, func(n *CopyEnds) *uint64 {
 			switch {
 			case err != nil:

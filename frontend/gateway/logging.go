@@ -54,38 +54,51 @@ func (g *Gateway) setLog(changes map[string]any) *fault {
 	// Collect all changes first: after a fault none applies.
 	now := g.logSettings()
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
-		value := changes[name]
-		switch name {
-		case "log_info", "log_warning", "log_error":
-			on, ok := value.(bool)
-			if !ok {
-				return invalidFault("log setting %s: %v: must be true or false", name, value)
-			}
-			now[name] = on
-		case "log_verbose_level":
-			n, ok := value.(int64)
-			if !ok || n < 0 {
-				return invalidFault("log setting %s: %v: must be a whole number, 0 or more", name, value)
-			}
-			now[name] = int(min(n, 1))
-		case logRooms:
-			list, ok := value.(string)
-			if !ok {
-				return invalidFault("log setting %s: %v: must be a text", name, value)
-			}
-			if err := levels.CheckRooms(list); err != nil {
-				return invalidFault("log setting %s: %v", name, err)
-			}
-			now[name] = list
-		default:
-			if value != now[name] {
-				return invalidFault("log setting %s: %.40v: cannot be changed; log_info, log_warning, log_error, log_verbose_level and log_rooms can", name, value)
-			}
+		if f := changeLogSetting(now, name, changes[name]); f != nil {
+			return f
 		}
 	}
+
 	g.o.LogLevels.Set(levelOf(now))
 	if list, ok := now[logRooms].(string); ok {
 		_ = g.o.LogLevels.SetRooms(list) // already checked
+	}
+	return nil
+}
+
+// changeLogSetting checks a new value of a setting and stores it in settings.
+func changeLogSetting(settings map[string]any, name string, value any) *fault {
+	switch name {
+	case "log_info", "log_warning", "log_error":
+		on, ok := value.(bool)
+		if !ok {
+			return invalidFault("log setting %s: %v: must be true or false", name, value)
+		}
+		settings[name] = on
+
+	// There is one verbose level, so every number above 0 selects it.
+	case "log_verbose_level":
+		n, ok := value.(int64)
+		if !ok || n < 0 {
+			return invalidFault("log setting %s: %v: must be a whole number, 0 or more", name, value)
+		}
+		settings[name] = int(min(n, 1))
+
+	case logRooms:
+		list, ok := value.(string)
+		if !ok {
+			return invalidFault("log setting %s: %v: must be a text", name, value)
+		}
+		if err := levels.CheckRooms(list); err != nil {
+			return invalidFault("log setting %s: %v", name, err)
+		}
+		settings[name] = list
+
+	// Clients send back all settings that they were told, so an unchanged value is no fault.
+	default:
+		if value != settings[name] {
+			return invalidFault("log setting %s: %.40v: cannot be changed; log_info, log_warning, log_error, log_verbose_level and log_rooms can", name, value)
+		}
 	}
 	return nil
 }

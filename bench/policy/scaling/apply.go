@@ -79,19 +79,25 @@ func (p *hosted) hosting(x placement, kept []bool) int {
 func (p *hosted) reloadHosts(now sched.Time, changed map[int]int32) {
 	type bound struct{ r, family int32 }
 	var moved []bound
-	for k := range p.hosts { // in order of devices: the map has no order
+
+	// Go through the hosts, because a map has no order.
+	for k := range p.hosts {
 		before, ok := changed[k]
 		if !ok {
 			continue
 		}
+
 		h := &p.hosts[k]
 		m := &p.w.Models[h.family]
 		h.profile = m.Variants[h.variant].Profiles[h.kind]
 		h.planned, h.size, h.wake = max(1, halfBatch(m.SLO, h.profile)), 1, sched.Never
+
 		if p.loadTime > 0 && p.tick > 0 { // the first placement is loaded before time begins
 			p.w.Load(h.device, p.loadTime)
 			h.readyAt = p.w.FreeAt(h.device)
 		}
+
+		// Requests of another family cannot stay, and others need not wait for the load.
 		if h.family != before || p.loadTime > 0 {
 			for h.queue.Len() > 0 {
 				moved = append(moved, bound{h.queue.Take(1)[0], before})
@@ -99,6 +105,7 @@ func (p *hosted) reloadHosts(now sched.Time, changed map[int]int32) {
 		}
 	}
 
+	// Route only when every host has its new variant; a request that no host takes is dropped.
 	for _, b := range moved {
 		if h := p.route(now, b.family); h != nil {
 			h.queue.Insert(p.w, b.r)
@@ -106,6 +113,7 @@ func (p *hosted) reloadHosts(now sched.Time, changed map[int]int32) {
 			p.w.Drop(b.r)
 		}
 	}
+
 	for k := range p.hosts {
 		p.startIdle(now, &p.hosts[k])
 	}
