@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strings"
 	"time"
 
 	"downbeat.dev/bench/chaos/account"
@@ -89,9 +90,16 @@ func Run(ctx context.Context, o Options, tell func(Result)) error {
 
 	// Otherwise a misspelled name would pass as a run without failures.
 	if !some {
-		return fmt.Errorf("no experiment is called %v", o.Only)
+		return fmt.Errorf("no experiment is called %v; the experiments are %s", o.Only, strings.Join(experimentNames(), ", "))
 	}
 	return nil
+}
+
+func experimentNames() (names []string) {
+	for _, e := range Experiments() {
+		names = append(names, e.Name)
+	}
+	return names
 }
 
 // runTrials runs the trials of one experiment and combines them.

@@ -45,7 +45,7 @@ func benchGateway() command {
 
 			// The bounds keep a mistyped number from exhausting the host's memory or file descriptors.
 			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 || c.Shared && c.Traced {
-				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0, and one of -shared and -traced")
+				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0, and not both -shared and -traced")
 			}
 
 			rows, err := gateway.Run(ctx, c)
