@@ -211,7 +211,7 @@ func askUntil(t *testing.T, s *System, about frontend.LabelledSample, done func(
 }
 
 // TestATeacherOfTheRepositoryLabels: without truth, inputs that are asked about get their classes from another model, in steps
-// that the scheduler orders.
+// that the scheduler orders. Their answers come with them.
 func TestATeacherOfTheRepositoryLabels(t *testing.T) {
 	dir, recipe := trainable(t)
 	nameTeacher(t, dir, "vehicle-m", 2)
@@ -219,6 +219,8 @@ func TestATeacherOfTheRepositoryLabels(t *testing.T) {
 	askUntil(t, s, drawLessons(t, recipe, 0, 1, nil)[0], func(c learn.Counts) bool { return c.Labelled >= 8 })
 	if _, counts := s.Learned("vehicle-s"); counts.Sampled < counts.Labelled || s.SpareSteps() == 0 {
 		t.Errorf("%+v after %d spare steps", counts, s.SpareSteps())
+	} else if counts.Served != counts.Labelled {
+		t.Errorf("%+v: the answers to all sampled inputs are known", counts)
 	}
 }
 

@@ -1,19 +1,30 @@
 package backend
 
 import (
+	"slices"
 	"sync/atomic"
+
+	"downbeat.dev/backend/device"
 )
 
-// sampler passes on some of the inputs of a model's batches.
+// sampler passes on some of the rows of a model's batches.
 type sampler struct {
-	every uint64
-	seen  atomic.Uint64
-	take  func(input []byte)
+	every  uint64
+	seen   atomic.Uint64
+	output string
+	take   func(Answered)
 }
 
-// SampleInputs makes the backend call take with one input per every answered requests of a model, of any version.
-// take must not block, and must not keep the bytes. A second call for a model replaces the first.
-func (b *Backend) SampleInputs(model string, every int, take func(input []byte)) {
+// Answered is a request that a model has answered.
+type Answered struct {
+	Input   []byte // the first
+	Output  []byte // the one that SampleInputs named; empty: the model has none of that name
+	Version string // that answered
+}
+
+// SampleInputs makes the backend call take with one per every answered requests of a model, of any version. take must
+// not block, and must not keep the bytes. A second call for a model replaces the first.
+func (b *Backend) SampleInputs(model, output string, every int, take func(Answered)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := map[string]*sampler{}
@@ -23,7 +34,7 @@ func (b *Backend) SampleInputs(model string, every int, take func(input []byte))
 		}
 	}
 
-	all[model] = &sampler{every: uint64(max(1, every)), take: take}
+	all[model] = &sampler{every: uint64(max(1, every)), output: output, take: take}
 	b.samplers.Store(&all) // replaced, never changed: batches read it without a lock
 }
 
@@ -40,9 +51,15 @@ func (g *gpu) sampleRows(o *order) {
 		return
 	}
 
+	k := slices.IndexFunc(o.model.Outputs, func(t device.Tensor) bool { return t.Name == s.output })
 	for i := range o.rows {
-		if s.seen.Add(1)%s.every == 0 {
-			s.take(o.run.InputRow(o.model, 0, i))
+		if s.seen.Add(1)%s.every != 0 {
+			continue
 		}
+		a := Answered{Input: o.run.InputRow(o.model, 0, i), Version: o.model.Version}
+		if k >= 0 {
+			a.Output = o.run.OutputRow(o.model, k, i)
+		}
+		s.take(a)
 	}
 }

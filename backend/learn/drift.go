@@ -89,6 +89,8 @@ func (l *Learner) beginTest() (answered int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	l.counts.Answered.Reference += n
+	l.counts.Answered.Window += m
 	l.test, err = plan.NewDriftTest(old.features, recent.features, countRight(old.right), countRight(recent.right), l.levelOfEach())
 	return n + m, err
 }

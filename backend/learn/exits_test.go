@@ -53,7 +53,7 @@ func TestExitsLearnWithTheirModel(t *testing.T) {
 	if len(last.ExitGaps) != 1 {
 		t.Fatalf("exit gaps %v, want one", last.ExitGaps)
 	}
-	j, err := newJudge(l.options, last.Weights)
+	j, err := newJudge(l.options, 0, last.Weights)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,11 @@ func (e *evidence) addExits(now sight) {
 func (e *evidence) follow(now evidence) {
 	e.judged, e.plus, e.minus = evidenceKept*e.judged+now.judged, evidenceKept*e.plus+now.plus, evidenceKept*e.minus+now.minus
 
-	// Clone: other evidence may share the slice of exits.
+	// Clone: other evidence may share the slice of exits. The exits may have no newer answers.
 	older := e.exits
+	if now.exits == nil {
+		return
+	}
 	e.exits = slices.Clone(now.exits)
 	for k := range older {
 		e.exits[k] = older[k]
@@ -102,7 +105,7 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	if err != nil {
 		return err
 	}
-	now, err := compareAnswers(r, serves, candidate, list)
+	now, err := compareAnswers(r, &l.counts.Answered.Candidates, serves, candidate, list)
 	if err != nil {
 		return err
 	}
@@ -134,14 +137,14 @@ func (l *Learner) passes(all, now *evidence) bool {
 
 // judgePrevious compares the version before the serving one on the same samples. If it is better, it serves again,
 // and training continues from it.
-func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bool, err error) {
+func (l *Learner) judgePrevious(r *Report, serves []bool, list []Sample) (back bool, err error) {
 	if l.previous == nil {
 		return false, nil
 	}
 
 	// r reports the candidate, so the previous version needs a report of its own.
 	var own Report
-	now, err := compareAnswers(&own, serves, l.previous, list)
+	now, err := compareAnswers(&own, &l.counts.Answered.Previous, serves, l.previous, list)
 	if err != nil {
 		return false, err
 	}
@@ -165,33 +168,34 @@ func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bo
 	return true, l.restartCandidate()
 }
 
-// answerServing answers samples with the serving weights, and updates the evidence about their exits.
-func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err error) {
-	serves, answered, err := l.serving.see(list)
+// answerServing returns the serving weights' answers to samples, and updates the evidence about their exits.
+func (l *Learner) answerServing(r *Report, list []Sample) (serves []bool, err error) {
+	serves, now, answered, err := l.serving.judgeSamples(list)
 	if err != nil {
 		return serves, err
 	}
 	r.Inputs += answered
+	l.counts.Answered.Serving += answered
 
-	var now evidence
-	now.addExits(serves)
 	current := &l.versions[len(l.versions)-1]
 	current.evidence.follow(now)
 	current.ExitGaps = current.evidence.exitGaps()
 	return serves, nil
 }
 
-// compareAnswers answers, with a judge's weights, the samples that the serving weights have answered.
-func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evidence, err error) {
-	trained, answered, err := with.see(list)
+// compareAnswers answers, with a judge's weights, the samples that the serving weights have answered. It adds the
+// number of new answers to count.
+func compareAnswers(r *Report, count *int, serves []bool, with *judge, list []Sample) (e evidence, err error) {
+	trained, exits, answered, err := with.judgeSamples(list)
 	if err != nil {
 		return e, err
 	}
 
 	r.Inputs += answered
-	r.Serving, r.Candidate = RightShare(serves.right), RightShare(trained.right)
-	e.add(serves.right, trained.right)
-	e.addExits(trained)
+	*count += answered
+	r.Serving, r.Candidate = RightShare(serves), RightShare(trained)
+	e.add(serves, trained)
+	e.exits = exits.exits
 	return e, nil
 }
 
@@ -202,6 +206,7 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 		return err
 	}
 	r.Inputs += answered
+	l.counts.Answered.First += answered
 	var kept evidence
 	kept.add(l.first, remembers.right)
 

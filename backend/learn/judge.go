@@ -13,6 +13,7 @@ const seenMost = 8 * driftMax
 
 // judge answers samples with one set of weights.
 type judge struct {
+	version   int // the weights' number; 0: they were never published
 	predictor *train.Predictor
 	exits     int // early exits of the net
 	batch     int // inputs at a time
@@ -27,7 +28,7 @@ type sight struct {
 	features plan.Features
 }
 
-func newJudge(o Options, weights []float32) (*judge, error) {
+func newJudge(o Options, version int, weights []float32) (*judge, error) {
 	// Drift is detected in the features before the head, so the graph outputs these, too.
 	m, err := o.Net.Probing(weights)
 	if err != nil {
@@ -43,7 +44,7 @@ func newJudge(o Options, weights []float32) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judge{p, len(o.Net.Exits), batch, make([]byte, batch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
+	return &judge{version, p, len(o.Net.Exits), batch, make([]byte, batch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
 }
 
 func (j *judge) close() { j.predictor.Close() }
@@ -85,7 +86,7 @@ func (j *judge) appendRight(right []bool, scores []float32, list []Sample) []boo
 	return right
 }
 
-// unseen returns at most most samples that see and seeSome have not answered.
+// unseen returns at most most samples that see and seeSome have not answered: their features are not known.
 func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 	for _, s := range list {
 		if len(fresh) == most {
@@ -96,6 +97,27 @@ func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 		}
 	}
 	return fresh
+}
+
+// unjudged is unseen without the samples that these weights answered when they were requests.
+func (j *judge) unjudged(list []Sample, most int) (fresh []Sample) {
+	for _, s := range list {
+		if len(fresh) == most {
+			break
+		}
+		if _, known := j.isRight(s); !known {
+			fresh = append(fresh, s)
+		}
+	}
+	return fresh
+}
+
+// isRight reports whether these weights answer a sample rightly, if they have answered it: here, or as a request.
+func (j *judge) isRight(s Sample) (right, known bool) {
+	if one, ok := j.seen[&s.Input[0]]; ok {
+		return one.right[0], true
+	}
+	return s.Served.Class == s.Class, j.version != 0 && s.Served.Version == j.version
 }
 
 // seeSome answers samples and keeps the answers.
@@ -134,12 +156,34 @@ func (j *judge) see(list []Sample) (all sight, answered int, err error) {
 			all.exits[k] = append(all.exits[k], one.exits[k]...)
 		}
 	}
+	j.forgetMany()
+	return all, len(fresh), nil
+}
 
-	// Drop answers that were not used again.
+// judgeSamples returns, for each sample, whether it is answered rightly, and the evidence about the exits on those that
+// were answered here. answered is the number of samples whose answer was not known.
+func (j *judge) judgeSamples(list []Sample) (right []bool, exits evidence, answered int, err error) {
+	fresh := j.unjudged(list, len(list))
+	if err := j.seeSome(fresh); err != nil {
+		return nil, exits, 0, err
+	}
+
+	for _, s := range list {
+		one, _ := j.isRight(s)
+		right = append(right, one)
+		if seen, ok := j.seen[&s.Input[0]]; ok {
+			exits.addExits(seen)
+		}
+	}
+	j.forgetMany()
+	return right, exits, len(fresh), nil
+}
+
+// forgetMany drops the answers if there are many, most of which are not used again.
+func (j *judge) forgetMany() {
 	if len(j.seen) > seenMost {
 		clear(j.seen)
 	}
-	return all, len(fresh), nil
 }
 
 // Answer returns, for each sample, whether a net with these weights answers its class, and the sample's features.
@@ -149,7 +193,7 @@ func Answer(net train.Net, weights []float32, list []Sample, library string) (ri
 
 // AnswerAt is Answer by an early exit of the net, from 1; 0: by the whole net.
 func AnswerAt(exit int, net train.Net, weights []float32, list []Sample, library string) (right []bool, f plan.Features, err error) {
-	j, err := newJudge(Options{Net: net, Library: library}, weights)
+	j, err := newJudge(Options{Net: net, Library: library}, 0, weights)
 	if err != nil {
 		return nil, f, err
 	}

@@ -34,8 +34,8 @@ func (l *Learner) label() error {
 	list := l.waiting[:n]
 	l.waiting = l.waiting[n:]
 	var images []byte
-	for _, input := range list {
-		images = append(images, input...)
+	for _, s := range list {
+		images = append(images, s.Input...)
 	}
 
 	// An invalid answer counts as a failure.
@@ -56,13 +56,13 @@ func (l *Learner) label() error {
 	// One answer resets the pause.
 	l.teachPause = 0
 	for i, class := range classes {
-		s := Sample{list[i], class}
+		s := list[i]
+		s.Class = class
 		if err := l.options.checkSample(s); err != nil {
 			l.counts.Dropped++
 			continue // the teacher has more classes than the student: ignore such an input
 		}
-		l.samples.add(s)
-		l.counts.Labelled++
+		l.addLabelled(s)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type Learner struct {
 	samples  *samples
 
 	offered int
-	waiting [][]byte // unlabelled inputs, the oldest first
+	waiting []Sample // without a class, the oldest first
 
 	now        time.Duration // time of the latest Look or BeginLook
 	teachFrom  time.Duration // when the teacher may be asked again
@@ -82,6 +82,7 @@ type Version struct {
 // Counts are a learner's counts since its start.
 type Counts struct {
 	Sampled, Labelled, Dropped int // inputs: kept, labelled, and dropped after waiting too long
+	Served                     int // labelled ones that the serving version had answered
 	Steps                      int // of training
 	Stopped                    int // how often a training step stopped between two layers
 	Judged, Published          int // candidates
@@ -91,6 +92,18 @@ type Counts struct {
 	Unpublished                int // better candidates that could not be published
 	Looks, Drifts              int
 	TeacherFailed              int // labelling steps without labels
+	Answered                   Answered
+}
+
+// Answered counts the samples that a learner's weights have answered, by purpose.
+type Answered struct {
+	Watched           int // for the alarm between looks
+	Reference, Window int // for looks
+	Serving           int // by the serving weights, to judge others
+	Candidates        int
+	Previous          int // by the version before
+	Known             int // by known versions, after a drift
+	First             int // samples of the first data, by candidates
 }
 
 const versionsKept = 4
@@ -120,7 +133,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("learner: %w", err)
 	}
-	if l.serving, err = newJudge(o, weights); err != nil {
+	if l.serving, err = newJudge(o, o.Version, weights); err != nil {
 		l.trainer.Close()
 		return nil, fmt.Errorf("learner: %w", err)
 	}
@@ -150,12 +163,12 @@ func (l *Learner) Offer(input []byte) (kept bool, err error) {
 	if l.offered++; l.offered%l.options.Every != 0 {
 		return false, nil
 	}
-	return l.offerSampled(input)
+	return l.offerSampled(Sample{Input: input})
 }
 
 // offerSampled is Offer for an input that has already been chosen as one in Options.Every.
-func (l *Learner) offerSampled(input []byte) (kept bool, err error) {
-	if err := l.options.checkSample(Sample{Input: input}); err != nil || l.options.Teach == nil {
+func (l *Learner) offerSampled(s Sample) (kept bool, err error) {
+	if err := l.options.checkSample(s); err != nil || l.options.Teach == nil {
 		return false, err
 	}
 
@@ -164,7 +177,8 @@ func (l *Learner) offerSampled(input []byte) (kept bool, err error) {
 		l.waiting = l.waiting[1:]
 		l.counts.Dropped++
 	}
-	l.waiting = append(l.waiting, slices.Clone(input))
+	s.Input = slices.Clone(s.Input)
+	l.waiting = append(l.waiting, s)
 	l.counts.Sampled++
 	return true, nil
 }
@@ -178,10 +192,19 @@ func (l *Learner) OfferLabelled(s Sample) (kept bool, err error) {
 	if l.offered++; l.offered%l.options.Every != 0 {
 		return false, nil
 	}
-	l.samples.add(Sample{slices.Clone(s.Input), s.Class})
+	s.Input = slices.Clone(s.Input)
 	l.counts.Sampled++
-	l.counts.Labelled++
+	l.addLabelled(s)
 	return true, nil
+}
+
+// addLabelled adds a sample to the present.
+func (l *Learner) addLabelled(s Sample) {
+	l.samples.add(s)
+	l.counts.Labelled++
+	if s.Served.Version == l.Version() {
+		l.counts.Served++
+	}
 }
 
 // Version returns the number of the serving weights.
@@ -246,7 +269,7 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 	next := Version{l.numbered, slices.Clone(weights), exits.exitGaps(), exits}
 
 	// Do everything that may fail before replacing the serving weights.
-	fresh, err := newJudge(l.options, next.Weights)
+	fresh, err := newJudge(l.options, next.Number, next.Weights)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (s *street) draw(n int, c *scene.Conditions) (list []Sample) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		drawn[key] = Sample{pixels, truth.Class}
+		drawn[key] = Sample{Input: pixels, Class: truth.Class}
 		list = append(list, drawn[key])
 	}
 	return list

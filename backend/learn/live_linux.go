@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -43,7 +44,7 @@ type Live struct {
 
 	inbox     sync.Mutex
 	truths    []Sample // labelled; guarded by inbox
-	unlabeled [][]byte // guarded by inbox
+	unlabeled []Sample // without a class; guarded by inbox
 }
 
 const (
@@ -88,7 +89,7 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 		s.work.PinTo(s.gpu)
 	}
 	if s.teacher != nil {
-		b.SampleInputs(name, max(1, about.Every), s.takeInput)
+		b.SampleInputs(name, scoresOutput, max(1, about.Every), s.takeInput)
 	}
 	b.Learns(name, s)
 	go s.watchDrift()
@@ -136,12 +137,12 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 	return err
 }
 
-// takeInput keeps an input that the backend has read. It is called between batches and does not wait.
-func (s *Live) takeInput(input []byte) {
+// takeInput keeps an input that the backend has answered. It is called between batches and does not wait.
+func (s *Live) takeInput(a backend.Answered) {
 	s.inbox.Lock()
 	defer s.inbox.Unlock()
 	if len(s.unlabeled) < waitMax {
-		s.unlabeled = append(s.unlabeled, append([]byte(nil), input...))
+		s.unlabeled = append(s.unlabeled, Sample{Input: slices.Clone(a.Input), Served: s.about.served(a.Version, a.Output)})
 	}
 }
 

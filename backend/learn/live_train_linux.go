@@ -19,8 +19,8 @@ func (s *Live) takeSamples() {
 		_, _ = s.learner.OfferLabelled(one)
 	}
 
-	for _, input := range unlabeled {
-		_, _ = s.learner.offerSampled(input)
+	for _, one := range unlabeled {
+		_, _ = s.learner.offerSampled(one)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // accuracy measures weights on samples.
 func (s *street) accuracy(weights []float32, list []Sample) float64 {
 	s.t.Helper()
-	j, err := newJudge(Options{Net: s.recipe.Net()}, weights)
+	j, err := newJudge(Options{Net: s.recipe.Net()}, 0, weights)
 	if err != nil {
 		s.t.Fatal(err)
 	}

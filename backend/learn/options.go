@@ -93,6 +93,14 @@ func setDefault[T comparable](field *T, value T) {
 type Sample struct {
 	Input []byte // H·W·3 bytes
 	Class int    // index of the head's output
+	// Served is the answer that the input got as a request. It saves a judge of that version the answer.
+	Served Served
+}
+
+// Served is a version's answer to a request, by the whole net.
+type Served struct {
+	Version int // its number; 0: the answer is not known
+	Class   int // with the best score
 }
 
 // checkSample returns an error for an invalid sample.

@@ -36,15 +36,11 @@ func firstRecalled(list []Sample) []Sample { return list[:min(recallFirst, len(l
 func (l *Learner) recalledNext() []Sample {
 	list := l.recalledBy()
 	first := firstRecalled(list)
-	if len(l.serving.unseen(first, 1))+len(l.trial.unseen(first, 1)) > 0 {
+	if len(l.serving.unjudged(first, 1))+len(l.trial.unjudged(first, 1)) > 0 {
 		return first
 	}
 
-	var now evidence
-	for _, s := range first {
-		now.add(l.serving.seen[&s.Input[0]].right, l.trial.seen[&s.Input[0]].right)
-	}
-	if now.givenUp() {
+	if now := l.knownEvidence(first); now.givenUp() {
 		return first
 	}
 	return list
@@ -90,13 +86,14 @@ func (l *Learner) judgeRecalled(r *Report) error {
 func (l *Learner) compareRecalled(r *Report) (now evidence, err error) {
 	list := l.recalledBy()
 	for _, part := range [2][]Sample{firstRecalled(list), list} {
-		serves, answered, err := l.serving.see(part)
+		serves, _, answered, err := l.serving.judgeSamples(part)
 		if err != nil {
 			return now, err
 		}
 		r.Inputs += answered
+		l.counts.Answered.Serving += answered
 
-		if now, err = compareAnswers(r, serves, l.trial, part); err != nil || now.givenUp() {
+		if now, err = compareAnswers(r, &l.counts.Answered.Known, serves, l.trial, part); err != nil || now.givenUp() {
 			return now, err
 		}
 	}

@@ -58,14 +58,14 @@ func (l *Learner) Settle() (r Report, err error) {
 
 // openTrial creates the judge of the weights to be judged, unless they are not finite or already serve.
 func (l *Learner) openTrial() (err error) {
-	weights := l.candidate
+	judged := Version{Weights: l.candidate}
 	if len(l.recalled) > 0 {
-		weights = l.recalled[0].Weights
+		judged = l.recalled[0]
 	}
 
 	l.opened = true
-	if isFinite(weights) && !(len(l.recalled) > 0 && slices.Equal(weights, l.Weights())) {
-		l.trial, err = newJudge(l.options, weights)
+	if isFinite(judged.Weights) && !(len(l.recalled) > 0 && slices.Equal(judged.Weights, l.Weights())) {
+		l.trial, err = newJudge(l.options, judged.Number, judged.Weights)
 	}
 	return err
 }
@@ -87,13 +87,25 @@ func (l *Learner) judgedBy() []Sample {
 type answers struct {
 	of   *judge // nil: all answers exist
 	list []Sample
+	// features are needed, so that answers given to requests do not do.
+	features bool
+	count    *int // of such answers
+}
+
+// nextBatch returns the samples of the next batch.
+func (a answers) nextBatch() []Sample {
+	if a.features {
+		return a.of.unseen(a.list, a.of.batch)
+	}
+	return a.of.unjudged(a.list, a.of.batch)
 }
 
 // nextAnswers returns a batch of the missing answers of the look or judgement under way.
 func (l *Learner) nextAnswers() answers {
 	var needs []answers
+	did := &l.counts.Answered
 	if l.looking && l.test == nil {
-		needs = append(needs, answers{l.serving, l.samples.reference}, answers{l.serving, l.lookedAt()})
+		needs = append(needs, answers{l.serving, l.samples.reference, true, &did.Reference}, answers{l.serving, l.lookedAt(), true, &did.Window})
 	}
 	if l.opened && l.trial != nil && l.settlementDue() {
 		needs = append(needs, l.trialAnswers()...)
@@ -101,19 +113,19 @@ func (l *Learner) nextAnswers() answers {
 
 	// The alarm comes first: it is to notice a loss soon.
 	if list := l.watchNext(l.serving.batch); list != nil {
-		return answers{l.serving, list}
+		return answers{of: l.serving, list: list, count: &did.Watched}
 	}
 
 	for _, n := range needs {
-		if list := n.of.unseen(n.list, n.of.batch); len(list) > 0 {
-			return answers{n.of, list}
+		if list := n.nextBatch(); len(list) > 0 {
+			return answers{of: n.of, list: list, count: n.count}
 		}
 	}
 
 	// Check for forgetting only if the candidate is better.
 	if l.opened && l.trial != nil && len(l.recalled) == 0 && l.settlementDue() && l.wouldPass() {
 		if list := l.trial.unseen(l.samples.judgesOld, l.trial.batch); len(list) > 0 {
-			return answers{l.trial, list}
+			return answers{of: l.trial, list: list, count: &did.First}
 		}
 	}
 	return answers{}
@@ -121,27 +133,34 @@ func (l *Learner) nextAnswers() answers {
 
 // wouldPass reports whether the candidate passes by the existing answers.
 func (l *Learner) wouldPass() bool {
-	// Answers are cached by sample, so computing this again costs no execution.
-	var now evidence
-	for _, s := range l.judgedBy() {
-		now.add(l.serving.seen[&s.Input[0]].right, l.trial.seen[&s.Input[0]].right)
-	}
+	now := l.knownEvidence(l.judgedBy())
 	all := l.evidence
 	all.follow(now)
 	return l.passes(&all, &now)
 }
 
+// knownEvidence compares the weights under judgement with the serving ones by samples that both have answered.
+func (l *Learner) knownEvidence(list []Sample) (now evidence) {
+	for _, s := range list {
+		serves, _ := l.serving.isRight(s)
+		judged, _ := l.trial.isRight(s)
+		now.add([]bool{serves}, []bool{judged})
+	}
+	return now
+}
+
 // trialAnswers returns the answers that the judgement under way needs.
 func (l *Learner) trialAnswers() (needs []answers) {
+	did := &l.counts.Answered
 	if len(l.recalled) > 0 {
 		list := l.recalledNext()
-		return []answers{{l.serving, list}, {l.trial, list}}
+		return []answers{{of: l.serving, list: list, count: &did.Serving}, {of: l.trial, list: list, count: &did.Known}}
 	}
 
 	list := l.judgedBy()
-	needs = []answers{{l.serving, list}, {l.trial, list}}
+	needs = []answers{{of: l.serving, list: list, count: &did.Serving}, {of: l.trial, list: list, count: &did.Candidates}}
 	if l.previous != nil {
-		needs = append(needs, answers{l.previous, list})
+		needs = append(needs, answers{of: l.previous, list: list, count: &did.Previous})
 	}
 	return needs
 }
@@ -166,6 +185,7 @@ func (l *Learner) LookReady() bool {
 func (l *Learner) prepare(r *Report) (did bool, err error) {
 	if next := l.nextAnswers(); next.of != nil {
 		r.Work, r.Inputs = Judging, len(next.list)
+		*next.count += len(next.list)
 		return true, next.of.seeSome(next.list)
 	}
 

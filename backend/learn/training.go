@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"downbeat.dev/backend/train"
@@ -242,6 +244,23 @@ func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) 
 	}
 
 	return all, nil
+}
+
+// scoresOutput is the output of the trained models' graphs with a score for each class (backend/train).
+const scoresOutput = "scores"
+
+// served returns the answer to a request; none if it has not a score for each class.
+func (t *TrainableModel) served(version string, output []byte) (s Served) {
+	number, err := strconv.Atoi(version)
+	if err != nil || int64(len(output)) != 4*t.Classes {
+		return s
+	}
+
+	scores := make([]float32, t.Classes)
+	for i := range scores {
+		scores[i] = math.Float32frombits(binary.LittleEndian.Uint32(output[4*i:]))
+	}
+	return Served{Version: number, Class: bestClass(scores)}
 }
 
 // comparesEvery returns the time between two starts of a comparison.

@@ -14,7 +14,7 @@ const watchBatch = 32
 
 // watches reports whether the alarm can watch: the serving weights have answered the reference.
 func (l *Learner) watches() bool {
-	return len(l.samples.reference) > 0 && len(l.serving.unseen(l.samples.reference, 1)) == 0
+	return len(l.samples.reference) > 0 && len(l.serving.unjudged(l.samples.reference, 1)) == 0
 }
 
 // watchNext returns a batch of samples for the alarm that have no answer yet, if there are enough for one.
@@ -23,7 +23,7 @@ func (l *Learner) watchNext(batch int) []Sample {
 		return nil
 	}
 
-	if list := l.serving.unseen(l.samples.unwatched, batch); len(list) == batch {
+	if list := l.serving.unjudged(l.samples.unwatched, batch); len(list) == batch {
 		return list
 	}
 	return nil
@@ -40,18 +40,19 @@ func (l *Learner) noteWatched() {
 	if l.alarm == nil {
 		var old []bool
 		for _, one := range s.reference {
-			old = append(old, l.serving.seen[&one.Input[0]].right...)
+			right, _ := l.serving.isRight(one)
+			old = append(old, right)
 		}
 		l.alarm = plan.NewLossAlarm(countRight(old), l.levelOfEach())
 	}
 
 	for len(s.unwatched) > 0 && !l.alarmed {
-		answer, ok := l.serving.seen[&s.unwatched[0].Input[0]]
-		if !ok {
+		right, known := l.serving.isRight(s.unwatched[0])
+		if !known {
 			return
 		}
 		s.unwatched = s.unwatched[1:]
-		l.alarmed = l.alarm.Note(answer.right[0])
+		l.alarmed = l.alarm.Note(right)
 	}
 }
 
@@ -66,6 +67,7 @@ func (l *Learner) answerWatched() (inputs int, err error) {
 			return inputs, err
 		}
 		inputs += len(list)
+		l.counts.Answered.Watched += len(list)
 	}
 
 	l.noteWatched()

@@ -146,6 +146,9 @@ func openWatching(s Setting, streams []*stream) (learning, error) {
 }
 
 func (w watching) endSecond(now time.Duration) error {
+	if err := w.offerAnswered(); err != nil {
+		return err
+	}
 	for _, l := range w.learners {
 		if _, _, err := l.Look(now); err != nil {
 			return err

@@ -88,6 +88,7 @@ type ours struct {
 	setting  Setting
 	served   served
 	learners []*learn.Learner
+	answers  []answering   // by model
 	left     time.Duration // idle GPU time still available for steps
 }
 
@@ -110,6 +111,7 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 			return nil, err
 		}
 		o.learners = append(o.learners, l)
+		o.answers = append(o.answers, answering{net: st.net, library: s.Library})
 	}
 	return o, nil
 }
@@ -117,11 +119,31 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 func (o *ours) beginPeriod(int) error { return nil }
 
 func (o *ours) offerSample(model int, one learn.Sample) error {
-	_, err := o.learners[model].OfferLabelled(one)
-	return err
+	o.answers[model].waiting = append(o.answers[model].waiting, one)
+	return nil
+}
+
+// offerAnswered passes the second's samples with the answers that the serving weights gave.
+func (o *ours) offerAnswered() error {
+	for i, l := range o.learners {
+		list, err := o.answers[i].answerWaiting(l.Version(), l.Weights())
+		if err != nil {
+			return err
+		}
+		for _, one := range list {
+			if _, err := l.OfferLabelled(one); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (o *ours) endSecond(now time.Duration) error {
+	if err := o.offerAnswered(); err != nil {
+		return err
+	}
+
 	// Unused idle time of the previous second is lost.
 	o.left = min(o.left, 0) + time.Duration(o.setting.Spare*o.served.idle*float64(o.setting.GPUs)*float64(tick))
 
@@ -182,8 +204,9 @@ func (o *ours) alarms(model int) int        { return o.learners[model].Counts().
 func (o *ours) finishShare() float64        { return o.served.finish }
 
 func (o *ours) close() {
-	for _, l := range o.learners {
+	for i, l := range o.learners {
 		l.Close()
+		o.answers[i].close()
 	}
 }
 

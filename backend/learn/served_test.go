@@ -1,0 +1,75 @@
+//go:build cgo && !race
+
+package learn
+
+import (
+	"slices"
+	"testing"
+)
+
+// answered returns a function that gives samples the answers that a learner's serving weights give.
+func (s *street) answered(l *Learner) func(*Sample) {
+	return func(one *Sample) {
+		now, err := l.serving.answerSamples([]Sample{*one})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		one.Served = Served{Version: l.Version(), Class: one.Class}
+		if !now.right[0] {
+			one.Served.Class++ // another class, which one does not matter
+		}
+	}
+}
+
+// TestServedAnswersAreNotGivenAgain: night falls for two learners, one of which is told how the serving weights answered. It publishes the same, and
+// its serving weights answer few of them again.
+func TestServedAnswersAreNotGivenAgain(t *testing.T) {
+	run := func(told bool) (float32, Counts) {
+		s := openStreet(t)
+		l := s.learner(nil)
+		var tell func(*Sample)
+		if told {
+			tell = s.answered(l)
+		}
+		s.live(l, 0, 800, dark(), tell)
+		return l.Weights()[3], l.Counts()
+	}
+
+	w, asked := run(false)
+	again, told := run(true)
+	t.Logf("asked %+v\ntold %+v", asked.Answered, told.Answered)
+	if w != again || asked.Published == 0 || asked.Published != told.Published || asked.Judged != told.Judged || asked.Drifts != told.Drifts {
+		t.Errorf("%v %+v, then %v %+v", w, asked, again, told)
+	}
+	if asked.Answered.Serving < 4*told.Answered.Serving {
+		t.Errorf("answered %+v, and without served answers %+v", told.Answered, asked.Answered)
+	}
+}
+
+// TestAnswersOfOtherVersionsAreNotServed: what another version answered, or one that is not known, says nothing of the weights that serve now.
+func TestAnswersOfOtherVersionsAreNotServed(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	list := s.draw(4, nil)
+	for i, version := range []int{0, 1, 2, 7} {
+		list[i].Served = Served{Version: version, Class: list[i].Class}
+	}
+	if got := l.serving.unjudged(list, 4); len(got) != 3 || &got[0].Input[0] == &list[1].Input[0] {
+		t.Errorf("%d samples to answer, want all but that of version 1", len(got))
+	}
+
+	// The same weights under another number answer anew; a candidate has no number.
+	if err := l.publish(slices.Clone(l.Weights()), evidence{}); err != nil {
+		t.Fatal(err)
+	}
+	if right, known := l.serving.isRight(list[2]); !known || !right {
+		t.Error("the answer of version 2 is not known while it serves")
+	}
+	if _, known := l.serving.isRight(list[1]); known {
+		t.Error("the answer of version 1 counts as one of version 2")
+	}
+	candidate := judge{seen: map[*byte]sight{}}
+	if got := candidate.unjudged(list, 4); len(got) != 4 {
+		t.Errorf("a candidate is to answer %d samples, want 4", len(got))
+	}
+}
