@@ -7,9 +7,6 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// windowMax is the largest number of drift samples kept per period.
-const windowMax = 2 * driftMax
-
 // Look compares the period so far with the data before it, if a look is due, and starts learning if the data has
 // drifted. The last look is at the period's end, and each earlier one at half the time of the next, so that a large
 // change is detected early and a small one with many samples. Between looks an alarm watches for a sudden loss. The
@@ -55,7 +52,8 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	// The level is per period: the next period has all of its looks and an empty window.
 	if last {
 		l.began, l.looked = now, 0
-		s.window, s.filling = nil, false
+		s.clearWindow()
+		s.filling = false
 		l.resetAlarm()
 	}
 	return report, inputs, nil
@@ -81,7 +79,7 @@ func (l *Learner) compareWindow() (report plan.DriftReport, inputs int, err erro
 func (l *Learner) beginTest() (answered int, err error) {
 	// The serving weights answer both sides: only the inputs may differ.
 	s := l.samples
-	old, n, err := l.serving.see(s.reference)
+	old, n, err := l.serving.see(l.referredTo())
 	if err != nil {
 		return 0, err
 	}
@@ -91,29 +89,30 @@ func (l *Learner) beginTest() (answered int, err error) {
 	}
 	l.counts.Answered.Reference += n
 	l.counts.Answered.Window += m
-	l.test, err = plan.NewDriftTest(old.features, recent.features, countRight(old.right), countRight(recent.right), l.levelOfEach())
+	l.test, err = plan.NewDriftTest(old.features, recent.features, l.serving.countKnown(s.reference), l.serving.countKnown(s.window), l.levelOfEach())
 	return n + m, err
 }
 
 // cutWindow drops the samples of the window from before the drift: they are no part of the new reference.
 func (l *Learner) cutWindow() error {
 	s := l.samples
-	old, _, err := l.serving.see(s.reference)
+	old, _, err := l.serving.see(l.referredTo())
 	if err != nil {
 		return err
 	}
 	recent, _, err := l.serving.see(l.lookedAt())
 	if err == nil {
-		s.window = s.window[plan.DriftBegan(old.features, recent.features):]
+		s.window = s.window[s.windowSpread()[plan.DriftBegan(old.features, recent.features)]:]
 	}
 	return err
 }
 
-// lookedAt returns the period's latest samples.
-func (l *Learner) lookedAt() []Sample {
-	s := l.samples
-	s.window = s.window[max(0, len(s.window)-windowMax):]
-	return s.window
+// lookedAt returns the samples of the period whose features a look compares.
+func (l *Learner) lookedAt() []Sample { return pick(l.samples.window, l.samples.windowSpread()) }
+
+// referredTo returns those of the reference.
+func (l *Learner) referredTo() []Sample {
+	return pick(l.samples.reference, spread(len(l.samples.reference), 0, driftMax))
 }
 
 // noteDrift makes the present data the reference and starts learning.

@@ -179,6 +179,20 @@ func (j *judge) judgeSamples(list []Sample) (right []bool, exits evidence, answe
 	return right, exits, len(fresh), nil
 }
 
+// countKnown counts the samples whose answers are known, and the right ones of these.
+func (j *judge) countKnown(list []Sample) (a plan.Answers) {
+	for _, s := range list {
+		right, known := j.isRight(s)
+		if known {
+			a.Labelled++
+		}
+		if right && known {
+			a.Right++
+		}
+	}
+	return a
+}
+
 // forgetMany drops the answers if there are many, most of which are not used again.
 func (j *judge) forgetMany() {
 	if len(j.seen) > seenMost {

@@ -8,7 +8,9 @@ const (
 	oldMax      = 2048 // of all earlier data, for training
 	freshMax    = 512  // of the present, not yet used to judge a candidate
 	judgeOldMax = 384  // held out of the first data, to judge forgetting
-	driftMax    = 256  // held out to detect drift; plan.Drift compares no more
+	driftMax    = 256  // held out to detect drift, of the reference; plan.Drift compares no more
+	windowMax   = 512  // of a period, whose answers are compared with the reference's
+	lookedMost  = 128  // of them, whose features are compared too
 	waitMax     = 256  // inputs that wait for a label
 )
 
@@ -73,7 +75,8 @@ type samples struct {
 
 	reference []Sample // the drift samples of the last drift, or of the first data
 	filling   bool     // the reference is still too small
-	window    []Sample // the drift samples since the period's start
+	window    []Sample // the latest drift samples since the period's start
+	windowAt  int      // drift samples of the period before them
 	unwatched []Sample // those of the window whose answers the alarm has not noted, the oldest first
 
 	latest []Sample // since the previous comparison with the first weights
@@ -113,7 +116,10 @@ func (s *samples) add(one Sample) {
 		s.reference = append(s.reference, one)
 		s.filling = len(s.reference) < driftMax
 	default:
-		s.window = append(s.window, one)
+		if s.window = append(s.window, one); len(s.window) > windowMax {
+			s.window = s.window[1:]
+			s.windowAt++
+		}
 		s.unwatched = append(s.unwatched[max(0, len(s.unwatched)+1-windowMax):], one)
 	}
 }
@@ -143,8 +149,36 @@ func (s *samples) noteDrift() {
 	}
 	s.use(len(s.fresh) / 2)
 
-	s.reference, s.window, s.unwatched = s.window, nil, nil
+	s.reference, s.unwatched = s.window, nil
+	s.clearWindow()
 	s.filling = len(s.reference) < driftMax
+}
+
+func (s *samples) clearWindow() { s.window, s.windowAt = nil, 0 }
+
+// windowSpread returns the indices of the window's samples whose features are compared.
+func (s *samples) windowSpread() []int { return spread(len(s.window), s.windowAt, lookedMost) }
+
+// spread returns at most most of the indices of n samples, evenly spaced. The first of them has the number at; as the
+// samples become more, those chosen are among those chosen before, whose answers are known, and new ones.
+func spread(n, at, most int) (chosen []int) {
+	stride := 1
+	for n > stride*most {
+		stride *= 2
+	}
+	for i := range n {
+		if (at+i)%stride == 0 {
+			chosen = append(chosen, i)
+		}
+	}
+	return chosen
+}
+
+func pick(list []Sample, chosen []int) (picked []Sample) {
+	for _, i := range chosen {
+		picked = append(picked, list[i])
+	}
+	return picked
 }
 
 // drawBatch draws a training batch: a share of recent samples, the rest old ones.

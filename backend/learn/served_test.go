@@ -73,3 +73,35 @@ func TestAnswersOfOtherVersionsAreNotServed(t *testing.T) {
 		t.Errorf("a candidate is to answer %d samples, want 4", len(got))
 	}
 }
+
+// TestALookComparesSomeFeatures: a period of 600 drift samples has all of its answers compared, as far as they are kept, and the features of
+// some, most of which an earlier look has compared as well.
+func TestALookComparesSomeFeatures(t *testing.T) {
+	s := newSamples(nil, 1)
+	seen := map[*byte]bool{}
+	for i := range 600 {
+		s.turn = 3 // the next is a drift sample
+		s.add(Sample{Input: []byte{byte(i)}})
+		if i != 46 && i != 93 && i != 187 && i != 374 && i != 599 {
+			continue
+		}
+
+		list := pick(s.window, s.windowSpread())
+		fresh := 0
+		for _, one := range list {
+			if !seen[&one.Input[0]] {
+				fresh++
+			}
+			seen[&one.Input[0]] = true
+		}
+		if len(list) > lookedMost || len(list) < min(i+1, lookedMost/2) || fresh > lookedMost {
+			t.Errorf("after %d samples %d are compared, %d of them for the first time", i+1, len(list), fresh)
+		}
+		if last := list[len(list)-1].Input[0]; int(byte(i)-last) > 8 {
+			t.Errorf("after %d samples the latest %d are not compared", i+1, byte(i)-last)
+		}
+	}
+	if len(s.window) != windowMax || len(seen) > 300 {
+		t.Errorf("%d samples are kept, and %d were answered", len(s.window), len(seen))
+	}
+}

@@ -105,7 +105,7 @@ func (l *Learner) nextAnswers() answers {
 	var needs []answers
 	did := &l.counts.Answered
 	if l.looking && l.test == nil {
-		needs = append(needs, answers{l.serving, l.samples.reference, true, &did.Reference}, answers{l.serving, l.lookedAt(), true, &did.Window})
+		needs = append(needs, answers{l.serving, l.referredTo(), true, &did.Reference}, answers{l.serving, l.lookedAt(), true, &did.Window})
 	}
 	if l.opened && l.trial != nil && l.settlementDue() {
 		needs = append(needs, l.trialAnswers()...)

@@ -12,9 +12,11 @@ import (
 // watchBatch is the number of samples that a learner with long steps answers at a time.
 const watchBatch = 32
 
-// watches reports whether the alarm can watch: the serving weights have answered the reference.
+// watches reports whether the alarm can watch: the serving weights have answered the reference, or what a look needs of
+// it.
 func (l *Learner) watches() bool {
-	return len(l.samples.reference) > 0 && len(l.serving.unjudged(l.samples.reference, 1)) == 0
+	list := l.referredTo()
+	return len(list) > 0 && len(l.serving.unjudged(list, 1)) == 0
 }
 
 // watchNext returns a batch of samples for the alarm that have no answer yet, if there are enough for one.
@@ -37,13 +39,9 @@ func (l *Learner) noteWatched() {
 		return
 	}
 
-	if l.alarm == nil {
-		var old []bool
-		for _, one := range s.reference {
-			right, _ := l.serving.isRight(one)
-			old = append(old, right)
-		}
-		l.alarm = plan.NewLossAlarm(countRight(old), l.levelOfEach())
+	// While the reference grows there is nothing to watch, and more of it tells a loss better.
+	if l.alarm == nil && len(s.unwatched) > 0 {
+		l.alarm = plan.NewLossAlarm(l.serving.countKnown(s.reference), l.levelOfEach())
 	}
 
 	for len(s.unwatched) > 0 && !l.alarmed {
