@@ -112,7 +112,7 @@ func (l *Learner) lookedAt() []Sample { return pick(l.samples.window, l.samples.
 
 // referredTo returns those of the reference.
 func (l *Learner) referredTo() []Sample {
-	return pick(l.samples.reference, spread(len(l.samples.reference), 0, driftMax))
+	return pick(l.samples.reference, chooseEvenly(len(l.samples.reference), 0, driftMax))
 }
 
 // noteDrift makes the present data the reference and starts learning.

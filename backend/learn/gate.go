@@ -100,7 +100,10 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	}
 
 	candidate := l.trial
-	list := l.judgedBy()
+	list, err := l.answerJudged(r)
+	if err != nil {
+		return err
+	}
 	serves, err := l.answerServing(r, list)
 	if err != nil {
 		return err
@@ -112,7 +115,7 @@ func (l *Learner) judgeCandidate(r *Report) error {
 
 	// The serving version may prove worse than the one that it replaced. Then the older one serves again, and the
 	// candidate, which was trained from the worse one, is discarded.
-	if back, err := l.judgePrevious(r, serves, list); back || err != nil {
+	if back, err := l.judgePrevious(r, list); back || err != nil {
 		return err
 	}
 
@@ -130,6 +133,25 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	return l.publishUnlessForgetful(r, candidate)
 }
 
+// answerJudged answers the samples that judge the candidate, and returns them.
+func (l *Learner) answerJudged(r *Report) (list []Sample, err error) {
+	for list = l.judgedBy(); !l.bothAnswered(list); list = l.judgedBy() {
+		// Once these are answered, more of them may be needed.
+		if err := l.answerBoth(r, list, &l.counts.Answered.Candidates); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// answerBoth lets the serving weights and those under judgement answer what they have not answered. It adds the number
+// of the latter's answers to count.
+func (l *Learner) answerBoth(r *Report, list []Sample, count *int) error {
+	serving := answers{of: l.serving, list: list, count: &l.counts.Answered.Serving}
+	trial := answers{of: l.trial, list: list, count: count}
+	return errors.Join(serving.answerAll(r), trial.answerAll(r))
+}
+
 // passes reports whether a candidate is better than the serving weights, by all evidence and by the latest.
 func (l *Learner) passes(all, now *evidence) bool {
 	return all.errors() > betterBy && now.gain() >= 0 && !l.held
@@ -137,20 +159,20 @@ func (l *Learner) passes(all, now *evidence) bool {
 
 // judgePrevious compares the version before the serving one on the same samples. If it is better, it serves again,
 // and training continues from it.
-func (l *Learner) judgePrevious(r *Report, serves []bool, list []Sample) (back bool, err error) {
+func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error) {
 	if l.previous == nil {
 		return false, nil
 	}
 
-	// r reports the candidate, so the previous version needs a report of its own.
-	var own Report
-	now, err := compareAnswers(&own, &l.counts.Answered.Previous, serves, l.previous, list)
-	if err != nil {
-		return false, err
+	part := l.previousJudgedBy(list)
+	for ; len(l.previous.unjudged(part, 1)) > 0; part = l.previousJudgedBy(list) {
+		if err := (answers{of: l.previous, list: part, count: &l.counts.Answered.Previous}).answerAll(r); err != nil {
+			return false, err
+		}
 	}
-	r.Inputs += own.Inputs
+	now := knownEvidence(l.serving, l.previous, part)
 	l.regret.follow(now)
-	if l.regret.errors() < -worseBy {
+	if l.against.follow(now); l.against.errors() < -worseBy {
 		l.dropPrevious()
 	}
 	if l.regret.errors() <= betterBy {
@@ -158,7 +180,9 @@ func (l *Learner) judgePrevious(r *Report, serves []bool, list []Sample) (back b
 	}
 
 	l.samples.use(len(list))
-	if err := l.publish(l.versions[len(l.versions)-2].Weights, l.regret); err != nil {
+	before, better := l.versions[len(l.versions)-2], l.regret
+	better.exits = before.evidence.exits
+	if err := l.publish(before.Weights, better); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
 		return true, nil

@@ -40,7 +40,8 @@ type Learner struct {
 	comparing  *comparison
 	compared   Compared  // the latest ended comparison that was not taken
 	previous   *judge    // the version before the serving one; nil: none
-	regret     evidence  // for that version
+	regret     evidence  // for that version, since it was replaced
+	against    evidence  // for it, with that by which it was replaced
 	learning   bool      // from the first drift on, except after a rollback
 	held       bool      // after a rollback nothing is published until the next drift
 	sinceJudge int       // steps since the candidate was last judged
@@ -243,7 +244,7 @@ func (l *Learner) Rollback(version int) error {
 	if i < 0 {
 		return fmt.Errorf("roll back to version %d: only %v can be put in force again", version, l.numbers())
 	}
-	if err := l.publish(l.versions[i].Weights, l.versions[i].evidence); err != nil {
+	if err := l.publish(l.versions[i].Weights, evidence{exits: l.versions[i].evidence.exits}); err != nil {
 		return fmt.Errorf("roll back to version %d: %w", version, err)
 	}
 
@@ -260,13 +261,13 @@ func (l *Learner) numbers() (all []int) {
 	return all
 }
 
-// publish makes a copy of weights the serving version, under the next number. exits is the evidence about their
-// exits. A number is used once, so that a half-failed publication is not mistaken for a later one.
-func (l *Learner) publish(weights []float32, exits evidence) error {
+// publish makes a copy of weights the serving version, under the next number. better is the evidence that they are
+// better than the serving ones, and about their exits. A number is used once, so that a half-failed publication is not mistaken for a later one.
+func (l *Learner) publish(weights []float32, better evidence) error {
 	l.numbered++
 
 	// The number is used even if publishing fails: a backend may have seen it.
-	next := Version{l.numbered, slices.Clone(weights), exits.exitGaps(), exits}
+	next := Version{l.numbered, slices.Clone(weights), better.exitGaps(), better}
 
 	// Do everything that may fail before replacing the serving weights.
 	fresh, err := newJudge(l.options, next.Number, next.Weights)
@@ -291,6 +292,7 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 	l.comparing = nil
 	// Keep judging the replaced version.
 	l.previous, l.regret = l.serving, evidence{}
+	l.against = evidence{judged: better.judged, plus: better.minus, minus: better.plus}
 	l.serving = fresh
 	l.evidence, l.best = evidence{}, 0
 	l.versions = append(l.versions, next)

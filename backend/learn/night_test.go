@@ -254,11 +254,11 @@ func TestJudgementsAnswerNothingTwice(t *testing.T) {
 	l.known = []Version{bad(0), bad(1)}
 	s.offer(l, 200)
 	l.noteDrift(plan.DriftReport{Drifted: true}, time.Second)
-	if n := len(l.recalledBy()); n < 2*recallFirst {
+	if n := len(l.recalledBy()); n < 2*recallStages[0].samples {
 		t.Fatalf("%d samples to compare on", n)
 	}
 
-	for i, want := range []int{2 * recallFirst, recallFirst} {
+	for i, want := range []int{2 * recallStages[0].samples, recallStages[0].samples} {
 		if r := s.steps(l, 1)[0]; r.Work != Judging || r.Inputs != want || r.Published {
 			t.Errorf("known version %d: %+v, want %d answers", i, r, want)
 		}

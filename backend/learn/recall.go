@@ -24,31 +24,35 @@ func (l *Learner) keepKnown() {
 
 // recalledBy returns the samples that judge known versions: none of them existed when these were trained.
 func (l *Learner) recalledBy() []Sample {
-	return slices.Concat(l.samples.recent.samples, l.samples.fresh)
+	list := slices.Concat(l.samples.recent.samples, l.samples.fresh)
+	return list[:min(recallMost, len(list))]
 }
 
-// recallFirst is the number of samples after which a known version may be given up.
-const recallFirst = 64
+// recallMost is the largest number of samples that judge a known version.
+const recallMost = 256
 
-func firstRecalled(list []Sample) []Sample { return list[:min(recallFirst, len(list))] }
+// recallStages are numbers of samples after which a known version is given up if it is not better by some standard
+// errors. To serve again it must be better on all samples.
+var recallStages = [...]struct {
+	samples int
+	errors  float64
+}{{32, -1.5}, {64, -1}, {128, 0}}
 
-// recalledNext returns the samples that a brief step answers for the known version under judgement.
+// recalledNext returns the samples that judge the known version under judgement, as far as the answers that are known
+// tell: all, or those after which it is given up, or of which an answer is not known.
 func (l *Learner) recalledNext() []Sample {
 	list := l.recalledBy()
-	first := firstRecalled(list)
-	if len(l.serving.unjudged(first, 1))+len(l.trial.unjudged(first, 1)) > 0 {
-		return first
-	}
-
-	if now := l.knownEvidence(first); now.givenUp() {
-		return first
+	for _, stage := range recallStages {
+		first := list[:min(stage.samples, len(list))]
+		if !l.bothAnswered(first) {
+			return first
+		}
+		if now := knownEvidence(l.serving, l.trial, first); now.errors() < stage.errors {
+			return first
+		}
 	}
 	return list
 }
-
-// givenUp reports whether a known version is so much worse on the first samples that the others are not answered. To
-// serve again it must be better on all of them.
-func (e *evidence) givenUp() bool { return e.errors() < -betterBy }
 
 // judgeRecalled compares one known version with the serving one, on the samples since the drift. After the last known
 // version, it publishes the best one if it is better.
@@ -84,18 +88,16 @@ func (l *Learner) judgeRecalled(r *Report) error {
 
 // compareRecalled compares the known version under judgement with the serving one.
 func (l *Learner) compareRecalled(r *Report) (now evidence, err error) {
-	list := l.recalledBy()
-	for _, part := range [2][]Sample{firstRecalled(list), list} {
-		serves, _, answered, err := l.serving.judgeSamples(part)
-		if err != nil {
-			return now, err
-		}
-		r.Inputs += answered
-		l.counts.Answered.Serving += answered
-
-		if now, err = compareAnswers(r, &l.counts.Answered.Known, serves, l.trial, part); err != nil || now.givenUp() {
+	list := l.recalledNext()
+	for ; !l.bothAnswered(list); list = l.recalledNext() {
+		if err := l.answerBoth(r, list, &l.counts.Answered.Known); err != nil {
 			return now, err
 		}
 	}
-	return now, nil
+
+	serves, _, _, err := l.serving.judgeSamples(list)
+	if err != nil {
+		return now, err
+	}
+	return compareAnswers(r, &l.counts.Answered.Known, serves, l.trial, list)
 }

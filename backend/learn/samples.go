@@ -116,11 +116,17 @@ func (s *samples) add(one Sample) {
 		s.reference = append(s.reference, one)
 		s.filling = len(s.reference) < driftMax
 	default:
-		if s.window = append(s.window, one); len(s.window) > windowMax {
-			s.window = s.window[1:]
-			s.windowAt++
-		}
-		s.unwatched = append(s.unwatched[max(0, len(s.unwatched)+1-windowMax):], one)
+		s.addToWindow(one)
+	}
+}
+
+// addToWindow adds a drift sample, and drops the oldest one from a full window.
+func (s *samples) addToWindow(one Sample) {
+	s.unwatched = append(s.unwatched[max(0, len(s.unwatched)+1-windowMax):], one)
+
+	if s.window = append(s.window, one); len(s.window) > windowMax {
+		s.window = s.window[1:]
+		s.windowAt++
 	}
 }
 
@@ -157,11 +163,11 @@ func (s *samples) noteDrift() {
 func (s *samples) clearWindow() { s.window, s.windowAt = nil, 0 }
 
 // windowSpread returns the indices of the window's samples whose features are compared.
-func (s *samples) windowSpread() []int { return spread(len(s.window), s.windowAt, lookedMost) }
+func (s *samples) windowSpread() []int { return chooseEvenly(len(s.window), s.windowAt, lookedMost) }
 
-// spread returns at most most of the indices of n samples, evenly spaced. The first of them has the number at; as the
+// chooseEvenly returns at most most of the indices of n samples, evenly spaced. The first of them has the number at; as the
 // samples become more, those chosen are among those chosen before, whose answers are known, and new ones.
-func spread(n, at, most int) (chosen []int) {
+func chooseEvenly(n, at, most int) (chosen []int) {
 	stride := 1
 	for n > stride*most {
 		stride *= 2

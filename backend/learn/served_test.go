@@ -105,3 +105,17 @@ func TestALookComparesSomeFeatures(t *testing.T) {
 		t.Errorf("%d samples are kept, and %d were answered", len(s.window), len(seen))
 	}
 }
+
+// TestAHopelessCandidateAnswersLittle: a candidate that is not better by the first samples answers no more of them, and the others stay fresh for
+// the next one.
+func TestAHopelessCandidateAnswersLittle(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	s.offer(l, 400)
+	l.canTrain()
+	l.learning, l.sinceJudge, l.candidate = true, judgeEvery, make([]float32, len(l.candidate))
+	fresh := len(l.samples.fresh)
+	if r := s.steps(l, 1)[0]; r.Work != Judging || l.Counts().Answered.Candidates != judgedMin || fresh-len(l.samples.fresh) != judgedMin {
+		t.Errorf("%+v, of %d samples %d are left, answered %+v", r, fresh, len(l.samples.fresh), l.Counts().Answered)
+	}
+}

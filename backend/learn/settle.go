@@ -77,10 +77,30 @@ func (l *Learner) closeTrial() {
 	l.trial, l.opened = nil, false
 }
 
-// judgedBy returns the samples that judge a candidate. If many arrived at once, half of them judge the next
-// candidates.
+// judgedBy returns the samples that judge a candidate. The first of them suffice if it is not better by them: it would
+// hardly be published by all. If many arrived at once, half of them judge the next candidates.
 func (l *Learner) judgedBy() []Sample {
-	return l.samples.fresh[:max(judgedMin, len(l.samples.fresh)/2)]
+	fresh := l.samples.fresh
+	first := fresh[:judgedMin]
+	if l.trial == nil || !l.bothAnswered(first) {
+		return first
+	}
+	if all := l.evidenceWith(first); all.gain() < 0 {
+		return first
+	}
+	return fresh[:max(judgedMin, len(fresh)/2)]
+}
+
+// bothAnswered reports whether the answers of the serving weights and of those under judgement are known.
+func (l *Learner) bothAnswered(list []Sample) bool {
+	return len(l.serving.unjudged(list, 1))+len(l.trial.unjudged(list, 1)) == 0
+}
+
+// evidenceWith returns all evidence for the candidate, the known answers to these samples included.
+func (l *Learner) evidenceWith(list []Sample) evidence {
+	all := l.evidence
+	all.follow(knownEvidence(l.serving, l.trial, list))
+	return all
 }
 
 // answers are samples that a judge is to answer next.
@@ -98,6 +118,14 @@ func (a answers) nextBatch() []Sample {
 		return a.of.unseen(a.list, a.of.batch)
 	}
 	return a.of.unjudged(a.list, a.of.batch)
+}
+
+// answerAll answers the samples whose answers are not known.
+func (a answers) answerAll(r *Report) error {
+	list := a.of.unjudged(a.list, len(a.list))
+	r.Inputs += len(list)
+	*a.count += len(list)
+	return a.of.seeSome(list)
 }
 
 // nextAnswers returns a batch of the missing answers of the look or judgement under way.
@@ -133,20 +161,33 @@ func (l *Learner) nextAnswers() answers {
 
 // wouldPass reports whether the candidate passes by the existing answers.
 func (l *Learner) wouldPass() bool {
-	now := l.knownEvidence(l.judgedBy())
-	all := l.evidence
-	all.follow(now)
+	list := l.judgedBy()
+	now, all := knownEvidence(l.serving, l.trial, list), l.evidenceWith(list)
 	return l.passes(&all, &now)
 }
 
-// knownEvidence compares the weights under judgement with the serving ones by samples that both have answered.
-func (l *Learner) knownEvidence(list []Sample) (now evidence) {
+// knownEvidence compares weights with the serving ones by samples that both have answered.
+func knownEvidence(serving, with *judge, list []Sample) (now evidence) {
 	for _, s := range list {
-		serves, _ := l.serving.isRight(s)
-		judged, _ := l.trial.isRight(s)
+		serves, _ := serving.isRight(s)
+		judged, _ := with.isRight(s)
 		now.add([]bool{serves}, []bool{judged})
 	}
 	return now
+}
+
+// previousJudgedBy returns those of a judgement's samples that judge the previous version, too: the first, and the others
+// if it is better by these. They are answered with the serving weights first.
+func (l *Learner) previousJudgedBy(list []Sample) []Sample {
+	first := list[:min(judgedMin, len(list))]
+	if len(l.serving.unjudged(first, 1))+len(l.previous.unjudged(first, 1)) > 0 {
+		return first
+	}
+	all := l.regret
+	if all.follow(knownEvidence(l.serving, l.previous, first)); all.gain() <= 0 {
+		return first
+	}
+	return list
 }
 
 // trialAnswers returns the answers that the judgement under way needs.
@@ -160,7 +201,7 @@ func (l *Learner) trialAnswers() (needs []answers) {
 	list := l.judgedBy()
 	needs = []answers{{of: l.serving, list: list, count: &did.Serving}, {of: l.trial, list: list, count: &did.Candidates}}
 	if l.previous != nil {
-		needs = append(needs, answers{of: l.previous, list: list, count: &did.Previous})
+		needs = append(needs, answers{of: l.previous, list: l.previousJudgedBy(list), count: &did.Previous})
 	}
 	return needs
 }
