@@ -5,6 +5,7 @@ package downbeat
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/http"
 	"os"
@@ -270,4 +271,54 @@ func TestATeacherThatFailsEndsNoLearner(t *testing.T) {
 		_, counts := s.Learned("vehicle-s")
 		return counts.Labelled == len(lessons)
 	})
+}
+
+// TestTaughtAnswersAreKnown: what version 1 answered is known while version 1 serves. What another version answered is not, nor what no one says.
+func TestTaughtAnswersAreKnown(t *testing.T) {
+	dir, recipe := trainable(t)
+	s := learning(t, dir)
+	lessons := drawLessons(t, recipe, 0, 30, nil)
+	for i := range lessons {
+		lessons[i].Answered, lessons[i].Version = lessons[i].Class, []string{"1", "77", ""}[i%3]
+	}
+	awaitVersion(t, s, 1, func() {})
+	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		_, counts := s.Learned("vehicle-s")
+		return counts.Labelled == 30
+	})
+	if _, counts := s.Learned("vehicle-s"); counts.Served != 10 {
+		t.Errorf("%+v: want 10 of 30 answers known", counts)
+	}
+}
+
+// earlierLearner takes lessons as a release did that knew no answers: the upper half of a class is part of it.
+type earlierLearner struct{ taught, refused int }
+
+func (l *earlierLearner) Teach(_ string, packed []byte) error {
+	if binary.LittleEndian.Uint32(packed) > 5 {
+		l.refused++
+		return errors.New("sample 0: want 0 to 5")
+	}
+	l.taught++
+	return nil
+}
+
+func (l *earlierLearner) RollBack(string) error { return nil }
+
+// TestAnEarlierBackendIsTaughtWithoutAnswers: it refuses the lesson with answers, and gets one without them.
+func TestAnEarlierBackendIsTaughtWithoutAnswers(t *testing.T) {
+	dir, recipe := trainable(t)
+	s := learning(t, dir)
+	awaitVersion(t, s, 1, func() {})
+	var earlier earlierLearner
+	s.backend.Learns("vehicle-s", &earlier)
+
+	lessons := drawLessons(t, recipe, 0, 1, nil)
+	lessons[0].Answered, lessons[0].Version = 3, "1"
+	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err != nil || earlier.taught != 1 || earlier.refused != 1 {
+		t.Errorf("%v, %+v: want one refused and one taken", err, earlier)
+	}
 }

@@ -11,8 +11,9 @@ import (
 
 // Learner learns a model on this backend.
 type Learner interface {
-	// Teach takes samples with their true classes, packed as in wire.TeachModel.
-	Teach(packed []byte) error
+	// Teach takes samples with their true classes, packed as in wire.TeachModel. version, unless empty, is the one that
+	// answered them.
+	Teach(version string, packed []byte) error
 	// RollBack restores an earlier version's weights.
 	RollBack(version string) error
 }
@@ -48,7 +49,7 @@ func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *pe
 		return fmt.Errorf("samples of %s: %w", c.Model, err)
 	}
 	defer buffer.Free()
-	return l.Teach(buffer.Bytes()[:c.Payload.Length])
+	return l.Teach(c.Version, buffer.Bytes()[:c.Payload.Length])
 }
 
 // fetchPayload reads a command's payload from the memory of its frontend. The caller must free the buffer.

@@ -16,53 +16,46 @@ type Compared struct {
 	Serving, First float64 // share of right answers
 }
 
-// comparison is a comparison under way. A publication ends it.
-type comparison struct {
-	list           []Sample
-	serving, first []bool
-}
-
 // BeginComparison makes brief steps compare the serving weights with the learner's first weights, on the samples
 // since the previous comparison, at most the latest 32. It does nothing with fewer than 8 samples.
 func (l *Learner) BeginComparison() {
 	if list := l.samples.latest; l.comparing == nil && len(list) >= comparedLeast {
-		l.comparing, l.samples.latest = &comparison{list: list}, nil
+		l.comparing, l.samples.latest = list, nil
 	}
 }
 
-// compareSome answers a batch of the comparison under way, and reports whether there is one.
+// compareSome answers a batch of the comparison under way, and reports whether there is one. Most answers of the serving
+// weights were given to requests.
 func (l *Learner) compareSome(r *Report) (did bool, err error) {
-	c := l.comparing
-	if c == nil {
+	list := l.comparing
+	if list == nil {
 		return false, nil
 	}
 
 	// Before the first publication, the first weights serve.
-	r.Work = Judging
-	switch {
-	case len(c.serving) < len(c.list):
-		c.serving, err = l.serving.answerNext(c.list, c.serving, r)
-	case l.beginning != nil:
-		c.first, err = l.beginning.answerNext(c.list, c.first, r)
+	first := l.beginning
+	if first == nil {
+		first = l.serving
 	}
-	if l.beginning == nil {
-		c.first = c.serving
+	r.Work = Judging
+	for _, j := range [2]*judge{l.serving, first} {
+		if missing := j.unjudged(list, j.batch); len(missing) > 0 {
+			r.Inputs = len(missing)
+			return true, j.seeSome(missing)
+		}
 	}
 
-	if err == nil && len(c.serving) == len(c.list) && len(c.first) == len(c.list) {
-		l.compared = Compared{Version: l.Version(), Samples: len(c.list), Serving: RightShare(c.serving), First: RightShare(c.first)}
-		l.comparing = nil
-	}
-	return true, err
+	l.compared = Compared{Version: l.Version(), Samples: len(list), Serving: l.serving.rightShare(list), First: first.rightShare(list)}
+	l.comparing = nil
+	l.serving.forgetMany()
+	first.forgetMany()
+	return true, nil
 }
 
-// answerNext answers a batch of the samples that follow those in right, and appends the answers to right.
-func (j *judge) answerNext(list []Sample, right []bool, r *Report) ([]bool, error) {
-	rest := list[len(right):]
-	rest = rest[:min(j.batch, len(rest))]
-	now, err := j.answerSamples(rest)
-	r.Inputs += len(rest)
-	return append(right, now.right...), err
+// rightShare returns the share of right answers among the known ones.
+func (j *judge) rightShare(list []Sample) float64 {
+	a := j.countKnown(list)
+	return float64(a.Right) / float64(max(1, a.Labelled))
 }
 
 // takeCompared returns a comparison that has ended since the previous call.

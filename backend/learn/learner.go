@@ -34,10 +34,10 @@ type Learner struct {
 	// candidate is the mean of the trainer's weights over the last steps, since the weights of single steps
 	// fluctuate.
 	candidate  []float32
-	averaged   int      // steps in that mean
-	evidence   evidence // for the candidate
-	beginning  *judge   // the weights with which the learner began; nil: they serve
-	comparing  *comparison
+	averaged   int       // steps in that mean
+	evidence   evidence  // for the candidate
+	beginning  *judge    // the weights with which the learner began; nil: they serve
+	comparing  []Sample  // by which the serving weights are compared with these; nil: no comparison is under way
 	compared   Compared  // the latest ended comparison that was not taken
 	previous   *judge    // the version before the serving one; nil: none
 	regret     evidence  // for that version, since it was replaced

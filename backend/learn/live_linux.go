@@ -147,9 +147,9 @@ func (s *Live) takeInput(a backend.Answered) {
 }
 
 // Teach implements backend.Learner.
-func (s *Live) Teach(packed []byte) error {
+func (s *Live) Teach(version string, packed []byte) error {
 	// Copy: the samples point into the bytes, which belong to the caller after the return.
-	list, err := s.about.unpackSamples(append([]byte(nil), packed...))
+	list, err := s.about.unpackLesson(version, slices.Clone(packed))
 	if err != nil {
 		return fmt.Errorf("samples of %s: %w", s.name, err)
 	}

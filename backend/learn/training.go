@@ -246,6 +246,28 @@ func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) 
 	return all, nil
 }
 
+// unpackLesson is unpackSamples of samples that a version has answered, unless its name is empty. It changes packed:
+// the upper half of a class is one more than the answered class.
+func (t *TrainableModel) unpackLesson(version string, packed []byte) (all []Sample, err error) {
+	number, err := strconv.Atoi(version)
+	if err != nil {
+		return t.unpackSamples(packed) // no version, or one that no learner has published
+	}
+
+	var answered []uint16
+	for at := 0; at+4 <= len(packed); at += 4 + int(t.Height*t.Width*3) {
+		answered = append(answered, binary.LittleEndian.Uint16(packed[at+2:]))
+		packed[at+2], packed[at+3] = 0, 0
+	}
+	all, err = t.unpackSamples(packed)
+	for i := range all {
+		if answered[i] > 0 {
+			all[i].Served = Served{Version: number, Class: int(answered[i]) - 1}
+		}
+	}
+	return all, err
+}
+
 // scoresOutput is the output of the trained models' graphs with a score for each class (backend/train).
 const scoresOutput = "scores"
 

@@ -57,7 +57,8 @@ func (d *driftDemo) askAll(ctx context.Context, c *frontend.Client, rate float64
 func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 	// Until the call returns, the request counts only as asked: neither bad nor answered.
 	d.asked.Add(1)
-	class, err := classify(c, one.Input)
+	lesson := frontend.LabelledSample{Input: one.Input, Class: uint32(one.Class)}
+	class, version, err := classify(c, one.Input)
 	switch {
 	case err != nil:
 		d.bad.Add(1)
@@ -70,25 +71,26 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 
 	default:
 		d.answered.Add(1)
+		lesson.Answered, lesson.Version = uint32(class), version
 		if class == one.Class {
 			d.right.Add(1)
 		}
 	}
 
 	d.truths.Lock()
-	d.lessons = append(d.lessons, frontend.LabelledSample{Input: one.Input, Class: uint32(one.Class)})
+	d.lessons = append(d.lessons, lesson)
 	d.truths.Unlock()
 }
 
-// classify returns the model's class for a picture.
-func classify(c *frontend.Client, pixels []byte) (class int, err error) {
+// classify returns the model's class for a picture, and the version that answered.
+func classify(c *frontend.Client, pixels []byte) (class int, version string, err error) {
 	input, err := c.NewInput(driftModel)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer input.Free()
 	if err := input.Tensor("image").SetBytes(pixels); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 
 	// The timeout equals the model's own SLO.
@@ -96,7 +98,7 @@ func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 	defer cancel()
 	result, err := c.Infer(ctx, driftModel, input)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer result.Release()
 
@@ -108,7 +110,7 @@ func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 		}
 	}
 
-	return class, err
+	return class, result.Version, err
 }
 
 // printTable prints the table, and at the end the time at which the learner had recovered the accuracy that the night

@@ -36,11 +36,12 @@ type ModelCommand struct {
 	Op       CommandOp
 	Frontend uint32 // the frontend whose memory Payload names; set by the scheduler
 	Model    string
-	Version  string // of AddShape and RollBackModel
+	Version  string // of AddShape and RollBackModel; of TeachModel: the one that answered the samples, if that is known
 	Shape    string // of AddShape: the class, as returned by model.Info.ClassOf
 	// Payload locates, in the frontend's memory, files that replace the repository's. They are packed as texts
 	// (model.AppendText): the config.pbtxt, then the path and the content of each file. If it is empty, the
 	// repository's files are used. For TeachModel it is the samples: for each its class as u32, then the input.
+	// With a Version the upper half of that u32 is one more than the class that this version answered; 0: not known.
 	Payload model.Descriptor
 }
 
