@@ -90,6 +90,7 @@ type ours struct {
 	learners []*learn.Learner
 	answers  []answering   // by model
 	left     time.Duration // idle GPU time still available for steps
+	given    time.Duration // all of it so far
 }
 
 // driftPrior is the assumed time between drifts before any has been seen: AdaInf's period.
@@ -145,7 +146,8 @@ func (o *ours) endSecond(now time.Duration) error {
 	}
 
 	// Unused idle time of the previous second is lost.
-	o.left = min(o.left, 0) + time.Duration(o.setting.Spare*o.served.idle*float64(o.setting.GPUs)*float64(tick))
+	idle := time.Duration(o.setting.Spare * o.served.idle * float64(o.setting.GPUs) * float64(tick))
+	o.left, o.given = min(o.left, 0)+idle, o.given+idle
 
 	for _, l := range o.learners {
 		_, inputs, err := l.Look(now)

@@ -4,6 +4,7 @@ package drift
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"downbeat.dev/backend/ort"
@@ -16,11 +17,17 @@ func TestAShortRun(t *testing.T) {
 	}
 	s := DefaultSetting()
 	s.Periods, s.Models, s.Seed, s.firstSteps = 2, "../../models", 3, 20
-	row, err := Policies()[1].Run(t.Context(), s, nil)
+	var account string
+	row, err := Policies()[1].Run(t.Context(), s, func(line string) { account = line })
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%+v", row)
+	t.Logf("%+v\n%s", row, account)
+
+	// The serving weights have answered all samples as requests, so the alarm costs nothing.
+	if !strings.Contains(account, "training steps") || strings.Contains(account, " 0 training") || !strings.Contains(account, "alarm 0.0") {
+		t.Error(account)
+	}
 	if row.Policy != "ours" || row.Accuracy < 0.85 || row.Accuracy > 1 || row.FinishPct < 99.5 {
 		t.Errorf("%+v", row)
 	}

@@ -102,6 +102,9 @@ func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (R
 				p.Name, s.GPUs, period, streams[0].levels[period], streams[1].levels[period], before[0], before[1]))
 		}
 	}
+	if a, ok := l.(accounting); ok && told != nil && !p.untrained {
+		told(a.account())
+	}
 	return sum.row(p.Name, s), periods, nil
 }
 
