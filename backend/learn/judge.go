@@ -11,9 +11,18 @@ const judgeBatch = 64
 // seenMost bounds the samples whose answers a judge keeps: the windows of several periods and the reference.
 const seenMost = 8 * driftMax
 
+// A version's answers to requests are believed as long as at most believedLeast answers, and one in believedShare, differ
+// from those given here: a GPU may round otherwise.
+const (
+	believedLeast = 2
+	believedShare = 20
+)
+
 // judge answers samples with one set of weights.
 type judge struct {
 	version   int // the weights' number; 0: they were never published
+	checked   int // answers given here to samples that say how this version answered them
+	differed  int // from what the samples say
 	predictor *train.Predictor
 	exits     int // early exits of the net
 	batch     int // inputs at a time
@@ -44,7 +53,7 @@ func newJudge(o Options, version int, weights []float32) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judge{version, p, len(o.Net.Exits), batch, make([]byte, batch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
+	return &judge{version: version, predictor: p, exits: len(o.Net.Exits), batch: batch, images: make([]byte, batch*int(o.Net.H*o.Net.W)*3), seen: map[*byte]sight{}}, nil
 }
 
 func (j *judge) close() { j.predictor.Close() }
@@ -117,8 +126,15 @@ func (j *judge) isRight(s Sample) (right, known bool) {
 	if one, ok := j.seen[&s.Input[0]]; ok {
 		return one.right[0], true
 	}
-	return s.Served.Class == s.Class, j.version != 0 && s.Served.Version == j.version
+	return s.Served.Class == s.Class, j.believes() && j.hasServed(s)
 }
+
+// hasServed reports whether a sample says how this version answered it.
+func (j *judge) hasServed(s Sample) bool { return j.version != 0 && s.Served.Version == j.version }
+
+// believes reports whether what samples say of this version agrees with its answers here, but for some. It does not if a
+// client errs, or lies, or names the answers of an early exit; else that would choose the weights that serve.
+func (j *judge) believes() bool { return j.differed <= believedLeast+j.checked/believedShare }
 
 // seeSome answers samples and keeps the answers.
 func (j *judge) seeSome(list []Sample) error {
@@ -134,8 +150,20 @@ func (j *judge) seeSome(list []Sample) error {
 			one.exits = append(one.exits, now.exits[k][i:i+1])
 		}
 		j.seen[&s.Input[0]] = one
+		j.check(s, one.right[0])
 	}
 	return nil
+}
+
+// check compares an answer given here with what the sample says.
+func (j *judge) check(s Sample, right bool) {
+	if !j.hasServed(s) {
+		return
+	}
+	j.checked++
+	if right != (s.Served.Class == s.Class) {
+		j.differed++
+	}
 }
 
 // see is answerSamples with a cache: each sample is answered once. answered is the number of samples that were not in

@@ -119,3 +119,29 @@ func TestAHopelessCandidateAnswersLittle(t *testing.T) {
 		t.Errorf("%+v, of %d samples %d are left, answered %+v", r, fresh, len(l.samples.fresh), l.Counts().Answered)
 	}
 }
+
+// TestAnswersThatAreNotTrueAreNotBelieved: what samples say of the serving version is compared where a look needs its answers anyway.
+func TestAnswersThatAreNotTrueAreNotBelieved(t *testing.T) {
+	for _, lies := range []bool{false, true} {
+		s := openStreet(t)
+		l := s.learner(nil)
+		tell := s.answered(l)
+		for _, one := range s.draw(200, nil) {
+			if tell(&one); lies {
+				one.Served.Class = 5 - one.Class // mostly wrong, of six classes
+			}
+			if _, err := l.OfferLabelled(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(l.serving.unjudged(l.samples.fresh, 1)); n != 0 {
+			t.Fatal("served answers are not known")
+		}
+		if _, err := l.beginTest(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(l.serving.unjudged(l.samples.fresh, 1)); (n > 0) != lies {
+			t.Errorf("lies %v: %d of %d answers differed, %d samples to ask", lies, l.serving.differed, l.serving.checked, n)
+		}
+	}
+}
