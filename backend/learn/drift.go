@@ -56,6 +56,7 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 		s.filling = false
 		l.resetAlarm()
 	}
+	l.serving.forgetMany()
 	return report, inputs, nil
 }
 

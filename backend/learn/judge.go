@@ -184,7 +184,6 @@ func (j *judge) see(list []Sample) (all sight, answered int, err error) {
 			all.exits[k] = append(all.exits[k], one.exits[k]...)
 		}
 	}
-	j.forgetMany()
 	return all, len(fresh), nil
 }
 
@@ -203,7 +202,6 @@ func (j *judge) judgeSamples(list []Sample) (right []bool, exits evidence, answe
 			exits.addExits(seen)
 		}
 	}
-	j.forgetMany()
 	return right, exits, len(fresh), nil
 }
 
@@ -221,7 +219,8 @@ func (j *judge) countKnown(list []Sample) (a plan.Answers) {
 	return a
 }
 
-// forgetMany drops the answers if there are many, most of which are not used again.
+// forgetMany drops the answers if there are many, most of which are not used again. A look or judgement must have ended:
+// until then it uses its answers repeatedly.
 func (j *judge) forgetMany() {
 	if len(j.seen) > seenMost {
 		clear(j.seen)

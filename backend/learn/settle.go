@@ -75,6 +75,11 @@ func (l *Learner) closeTrial() {
 		l.trial.close()
 	}
 	l.trial, l.opened = nil, false
+
+	l.serving.forgetMany()
+	if l.previous != nil {
+		l.previous.forgetMany()
+	}
 }
 
 // judgedBy returns the samples that judge a candidate. The first of them suffice if it is not better by them: it would
