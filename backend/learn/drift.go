@@ -128,8 +128,8 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.test = nil
 	l.resetAlarm()
 
-	// A rollback holds only until the next drift.
-	l.learning, l.held = true, false
+	// A rollback holds only until the next drift, and so does a rate that was lowered for the data before it.
+	l.learning, l.held, l.rate = true, false, l.options.Rate
 	l.best, l.sinceJudge, l.evidence = 0, 0, evidence{}
 	l.samples.noteDrift()
 	l.keepKnown()

@@ -257,13 +257,13 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 	return nil
 }
 
-// discard discards the candidate and lowers the learning rate of the next one, which would otherwise be likely to
-// fail in the same way.
+// discard discards the candidate and lowers the learning rate until the next drift: the next candidate would otherwise
+// be likely to fail in the same way.
 func (l *Learner) discard(r *Report, count *int, why error) error {
 	*count++
 	r.Discarded = why
 
-	l.options.Rate /= 2
+	l.rate /= 2
 	return l.restartCandidate()
 }
 

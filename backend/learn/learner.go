@@ -35,6 +35,7 @@ type Learner struct {
 	// fluctuate.
 	candidate  []float32
 	averaged   int       // steps in that mean
+	rate       float64   // learning rate: Options.Rate, halved with each candidate discarded since the last drift
 	evidence   evidence  // for the candidate
 	beginning  *judge    // the weights with which the learner began; nil: they serve
 	comparing  []Sample  // by which the serving weights are compared with these; nil: no comparison is under way
@@ -124,7 +125,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 		return nil, fmt.Errorf("learner: net %s: the weights are not all finite", o.Net.Name)
 	}
 
-	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, now: now, took: o.StepTime}
+	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, now: now, took: o.StepTime, rate: o.Rate}
 	l.options.Initial = nil // their memory belongs to the samples now
 	weights := slices.Clone(o.Weights)
 

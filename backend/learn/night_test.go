@@ -144,6 +144,25 @@ func TestWhatGoesWrong(t *testing.T) {
 	t.Run("rollback", func(t *testing.T) { s.rollBack(t, l, now) })
 }
 
+// TestADriftEndsALowerRate shows that discarded candidates lower the learning rate only until the next drift.
+func TestADriftEndsALowerRate(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	rate := l.rate
+	s.offer(l, 100)
+	l.noteDrift(plan.DriftReport{Drifted: true}, time.Second)
+	l.recalled = nil
+
+	clear(l.candidate)
+	expectDiscarded(t, s, l, &l.counts.Worse, errWorse)
+	if l.rate != rate/2 {
+		t.Errorf("rate %v after a candidate was discarded, want half of %v", l.rate, rate)
+	}
+	if l.noteDrift(plan.DriftReport{Drifted: true}, time.Minute); l.rate != rate {
+		t.Errorf("rate %v after a drift, want %v", l.rate, rate)
+	}
+}
+
 // breakLoss makes the trainer run on weights that are not numbers.
 func (s *street) breakLoss(t *testing.T, l *Learner) {
 	broken := s.weights()
@@ -154,8 +173,8 @@ func (s *street) breakLoss(t *testing.T, l *Learner) {
 		t.Fatal(err)
 	}
 	l.learning, l.sinceJudge = true, 0
-	rate := l.options.Rate
-	if r := s.steps(l, 1)[0]; r.Work != Training || r.Discarded == nil || l.Counts().NotFinite != 1 || l.options.Rate != rate/2 {
+	rate := l.rate
+	if r := s.steps(l, 1)[0]; r.Work != Training || r.Discarded == nil || l.Counts().NotFinite != 1 || l.rate != rate/2 {
 		t.Errorf("%+v, %+v", r, l.Counts())
 	}
 	if r := s.steps(l, 1)[0]; r.Work != Training || r.Discarded != nil || !isFinite(l.trainer.Weights()) {

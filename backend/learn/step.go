@@ -136,7 +136,7 @@ func (l *Learner) beginStep() error {
 	}
 
 	l.stepping = true
-	return l.trainer.Begin(images, targets, l.options.Rate)
+	return l.trainer.Begin(images, targets, l.rate)
 }
 
 // train runs one step of the training graph, or a part of it.
