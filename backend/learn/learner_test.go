@@ -76,7 +76,7 @@ func (s *street) weights() []float32 {
 
 // learner opens a learner of vehicle-s in the tree.
 func (s *street) learner(change func(*Options)) *Learner {
-	o := Options{Net: s.recipe.Net(), Weights: s.weights(), Version: 1, Initial: s.draw(800, nil), StepTime: 5 * time.Millisecond, Seed: 1}
+	o := Options{Net: s.recipe.Net(), Weights: s.weights(), Version: 1, Initial: s.draw(800, nil), StepTime: 5 * time.Millisecond, Mirror: true, Seed: 1}
 	if change != nil {
 		change(&o)
 	}

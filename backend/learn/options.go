@@ -33,6 +33,7 @@ type Options struct {
 	Batch    int           // of a training step; 0: 32
 	Rate     float64       // learning rate; 0: 1e-3
 	Recent   float64       // share of a step's samples that are of the present; 0: 0.6
+	Mirror   bool          // an image's mirror image has the same class, so steps may train on it
 	// Brief keeps steps short: a training step, the labels of a few inputs, or a batch of answers for a judgement or
 	// a look. BeginLook and Settle begin these, Look and Settle end them.
 	Brief bool

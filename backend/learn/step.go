@@ -127,11 +127,12 @@ func (l *Learner) noteStepTime(took time.Duration) {
 
 // beginStep begins a step of the training graph on a new batch.
 func (l *Learner) beginStep() error {
-	var images []byte
-	classes := int(l.options.Net.Head.(train.Classes).N)
+	net := &l.options.Net
+	h, w, classes := int(net.H), int(net.W), int(net.Head.(train.Classes).N)
+	images := make([]byte, l.options.Batch*h*w*3)
 	targets := make([]float32, l.options.Batch*classes)
 	for i, s := range l.samples.drawBatch(l.options.Batch, l.options.Recent) {
-		images = append(images, s.Input...)
+		perturb(images[i*h*w*3:], s.Input, h, w, l.options.Mirror, l.samples.rng)
 		targets[i*classes+s.Class] = 1
 	}
 

@@ -25,7 +25,7 @@ func TestDeclarationsSurviveTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		about.Batch, about.Teacher, about.Every = 8, "vehicle-l", 3
+		about.Batch, about.Teacher, about.Every, about.Mirror = 8, "vehicle-l", 3, true
 		h, w := r.Size()
 		initial := []Sample{{Input: make([]byte, h*w*3), Class: 1}, {Input: []byte(strings.Repeat("x", h*w*3))}}
 		dir := t.TempDir()

@@ -106,7 +106,7 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 	o := &ours{setting: s, served: served}
 	for _, st := range streams {
 		l, err := learn.New(learn.Options{Net: st.net, Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
-			Seed: s.Seed, Period: Period, StepTime: trainTime(), Batch: batchMax}, -s.phaseOf(st.number))
+			Seed: s.Seed, Period: Period, StepTime: trainTime(), Batch: batchMax, Mirror: true}, -s.phaseOf(st.number))
 		if err != nil {
 			o.close()
 			return nil, err

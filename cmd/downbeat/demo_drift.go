@@ -222,7 +222,7 @@ func (d *driftDemo) writeRepository(from, dir string) error {
 	}
 
 	// Frequent drift checks and small batches show learning within a minute.
-	about.Period, about.Batch = 5, 16
+	about.Period, about.Batch, about.Mirror = 5, 16, true
 	return learn.WriteTraining(to, about, d.day[:driftInitial])
 }
 
