@@ -131,6 +131,7 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	// A rollback holds only until the next drift, and so does a rate that was lowered for the data before it.
 	l.learning, l.held, l.rate = true, false, l.options.Rate
 	l.best, l.sinceJudge, l.evidence = 0, 0, evidence{}
+	l.averaged = min(l.averaged, 2*meanLeast) // the steps before it were towards other data
 	l.samples.noteDrift()
 	l.keepKnown()
 }

@@ -34,7 +34,7 @@ type Learner struct {
 	// candidate is the mean of the trainer's weights over the last steps, since the weights of single steps
 	// fluctuate.
 	candidate  []float32
-	averaged   int       // steps in that mean
+	averaged   int       // steps since that mean began; after a drift 2·meanLeast at most
 	rate       float64   // learning rate: Options.Rate, halved with each candidate discarded since the last drift
 	evidence   evidence  // for the candidate
 	beginning  *judge    // the weights with which the learner began; nil: they serve

@@ -163,6 +163,34 @@ func TestADriftEndsALowerRate(t *testing.T) {
 	}
 }
 
+// TestTheMeanFollowsADrift lets the trainer's weights jump from 1 to 0: after many steps the candidate follows slowly,
+// and after a drift soon.
+func TestTheMeanFollowsADrift(t *testing.T) {
+	l := openStreet(t).learner(nil)
+	average := func(weight float32, steps int) float32 {
+		if err := l.trainer.SetWeights(slices.Repeat([]float32{weight}, len(l.candidate))); err != nil {
+			t.Fatal(err)
+		}
+		for range steps {
+			l.averageWeights()
+		}
+		return l.candidate[0]
+	}
+
+	if first := average(1, 1); first != 1 {
+		t.Errorf("%v after the first step, want its weight", first)
+	}
+	average(1, 2*meanMost)
+	if left := average(0, meanLeast); left < 0.75 || left > 0.9 {
+		t.Errorf("%v left after %d steps of many, want about 0.82", left, meanLeast)
+	}
+	average(1, 20*meanMost)
+	l.noteDrift(plan.DriftReport{Drifted: true}, time.Second)
+	if left := average(0, meanLeast); left < 0.3 || left > 0.5 {
+		t.Errorf("%v left after %d steps of a drift, want about 0.4", left, meanLeast)
+	}
+}
+
 // breakLoss makes the trainer run on weights that are not numbers.
 func (s *street) breakLoss(t *testing.T, l *Learner) {
 	broken := s.weights()

@@ -5,7 +5,7 @@ import "math/rand/v2"
 // Limits on the numbers of kept samples.
 const (
 	recentMax   = 2048 // of the present, for training
-	oldMax      = 2048 // of all earlier data, for training
+	oldMax      = 4096 // of all earlier data, for training
 	freshMax    = 512  // of the present, not yet used to judge a candidate
 	judgeOldMax = 384  // held out of the first data, to judge forgetting
 	driftMax    = 256  // held out to detect drift, of the reference; plan.Drift compares no more

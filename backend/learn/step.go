@@ -49,8 +49,11 @@ const (
 	judgeEvery = 10 // training steps
 	unjudged   = 40 // training steps after which a learner waits for samples to judge by
 	judgedMin  = 48 // fresh samples
-	meanSteps  = 20 // number of steps in the candidate's mean
-	gainsKept  = 32
+	// The candidate is the mean of the latest half of the steps since the last drift, of meanLeast at least and of about
+	// meanMost at most: single steps fluctuate, and a longer mean is the better the less the weights still move.
+	meanLeast = 20
+	meanMost  = 100
+	gainsKept = 32
 	// forgetMost is the largest accepted loss of accuracy on the first data.
 	forgetMost = 0.02
 )
@@ -163,12 +166,18 @@ func (l *Learner) train(r *Report, limit time.Duration) error {
 	if err != nil {
 		return err
 	}
-	// Give the first steps more weight, else the initial weights would dominate the mean.
-	l.averaged = min(l.averaged+1, meanSteps)
-	for i, w := range l.trainer.Weights() {
-		l.candidate[i] += (w - l.candidate[i]) / float32(l.averaged)
-	}
+	l.averageWeights()
 	l.counts.Steps++
 	l.sinceJudge++
 	return nil
+}
+
+// averageWeights adds the trainer's weights to the candidate.
+func (l *Learner) averageWeights() {
+	// Give the first steps more weight, else the initial weights would dominate the mean.
+	l.averaged++
+	span := float32(min(l.averaged, max(meanLeast, min(l.averaged/2, meanMost))))
+	for i, w := range l.trainer.Weights() {
+		l.candidate[i] += (w - l.candidate[i]) / span
+	}
 }
