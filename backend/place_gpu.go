@@ -26,6 +26,7 @@ func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Mo
 		changes = append(changes, change{gpu: g, model: model})
 		served = served || g.routeOf(model) != nil
 	}
+
 	if served {
 		return b.loadOn(ctx, m, changes...)
 	}

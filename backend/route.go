@@ -94,6 +94,7 @@ func (g *gpu) makeLike(m *device.Model, like *route) (*route, error) {
 	if errors.Is(err, device.ErrShape) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}

@@ -45,10 +45,12 @@ func (b *Backend) prepareOn(ctx context.Context, c change, m *device.Model) (*tu
 	if number, ok := b.predecessorOf(m); ok {
 		like = c.gpu.routeOf(number)
 	}
+
 	r, err := c.gpu.loadRoute(ctx, m, like)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := b.measureRoute(ctx, c, r); err != nil {
 		return nil, errors.Join(err, r.executor.Unload(m))
 	}

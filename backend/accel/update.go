@@ -78,6 +78,7 @@ func (e *Executor) LoadLike(m, like *device.Model) (device.Footprint, error) {
 	if err != nil {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
 	}
+
 	e.setLoaded(m, next)
 	return next.program.Footprint(), nil
 }

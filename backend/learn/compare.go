@@ -37,6 +37,7 @@ func (l *Learner) compareSome(r *Report) (did bool, err error) {
 	if first == nil {
 		first = l.serving
 	}
+
 	r.Work = Judging
 	for _, j := range [2]*judge{l.serving, first} {
 		if missing := j.unjudged(list, j.batch); len(missing) > 0 {

@@ -260,6 +260,7 @@ func (t *TrainableModel) unpackLesson(version string, packed []byte) (all []Samp
 		answered = append(answered, binary.LittleEndian.Uint16(packed[at+2:]))
 		packed[at+2], packed[at+3] = 0, 0
 	}
+
 	all, err = t.unpackSamples(packed)
 	for i := range all {
 		if answered[i] > 0 {

@@ -31,6 +31,7 @@ func (a *answering) answerWaiting(version int, weights []float32) ([]learn.Sampl
 	for i, s := range list {
 		copy(images[i*len(s.Input):], s.Input)
 	}
+
 	out, err := a.predictor.Predict(images)
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ func (c Config) timeLayers(ctx context.Context, b *rig, n int, choices []executo
 	if err != nil {
 		return nil, err
 	}
+
 	all := make([]LayerTime, len(plan.Layers))
 	for i := range all {
 		l := &plan.Layers[i]

@@ -76,6 +76,7 @@ func (b *rig) runOnce(n int, from *cuda.Event, limit time.Duration) (deviceUS, h
 	if err := b.dev.WaitFor(limit, b.done); err != nil {
 		return 0, 0, err
 	}
+
 	if err := b.model.Release(n, nil); err != nil {
 		return 0, 0, err
 	}

@@ -43,6 +43,7 @@ func (g *registry) placeGPUs(b *Backend) {
 	for _, u := range left {
 		g.retireGPU(u)
 	}
+
 	g.addGPUs(joined)
 	g.countGPUs(left)
 	g.adviseUnused()

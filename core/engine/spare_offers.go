@@ -121,6 +121,7 @@ func (b *Backend) subsOf(w *spareWork, all []uint32) []uint32 {
 	if u == nil {
 		return nil
 	}
+
 	w.gpu = u.id
 	return []uint32{u.sub}
 }

@@ -44,6 +44,7 @@ func (p *Partition) longestBatch(now Time, m *model, h *home, o *Outlook) Durati
 	if len(h.residents) == 1 || int(h.sub) >= len(p.places.impatient) {
 		return math.MaxInt64
 	}
+
 	x := &p.places.impatient[h.sub]
 	if now.Sub(x.lost) > lossSpan {
 		return math.MaxInt64

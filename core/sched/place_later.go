@@ -7,6 +7,7 @@ func (p *Partition) waitUnplaced(now Time, m *model, at int32) bool {
 	if m.q.len() > f.small || m.load < p.o.Prompt {
 		return false
 	}
+
 	until := m.q.first() - Time(f.longest+m.margin)
 	if until <= now {
 		return false
@@ -20,6 +21,7 @@ func (p *Partition) waitUnplaced(now Time, m *model, at int32) bool {
 			p.withdrawFrom(m, &f.homes[k])
 		}
 	}
+
 	m.state, m.timer = waiting, until
 	p.setQuiet(m, int32(f.small))
 	p.timers.arm(at, until)

@@ -51,6 +51,7 @@ func (c *Cluster) newBack(i int) *back {
 	if c.o.Beyond > 0 {
 		b.beyond = 1 + c.o.Beyond*c.rng.Float64()
 	}
+
 	for _, k := range c.modelsOf(cluster) {
 		b.hello.Models = append(b.hello.Models, b.announcedModel(&c.models[k], cluster))
 	}
@@ -110,6 +111,7 @@ func (b *back) isSlow() bool {
 			said = append(said, other.unlike)
 		}
 	}
+
 	slices.Sort(said)
 	most, half := said[len(said)-1], said[(len(said)-1)/2]
 
@@ -141,6 +143,7 @@ func (b *back) die(back Duration) {
 	if b.dead {
 		return
 	}
+
 	c.happens(BackendDies, int64(b.index), int64(back))
 
 	// Whatever was scheduled in the former life must not happen in the next one.
@@ -160,6 +163,7 @@ func (b *back) die(back Duration) {
 	for i := range b.standings {
 		b.standings[i] = control.Standing{}
 	}
+
 	b.obeyed, b.highest, b.followed, b.epoch = -1, 0, wire.Follow{}, 0
 
 	c.after(back, b.revive)

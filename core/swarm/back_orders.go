@@ -62,6 +62,7 @@ func (b *back) acceptOrder(o *order) {
 		c.happens(StaleOrder, int64(b.index), int64(o.x.Batch))
 		return
 	}
+
 	c.check.checkObeyed(b, o)
 	c.check.checkHooks(o)
 
@@ -138,6 +139,7 @@ func (b *back) failSome(o *order) {
 			c.happens(ReadEarly, int64(b.index), int64(o.x.Items[i].ID))
 		}
 	}
+
 	if c.calm {
 		return
 	}
@@ -175,6 +177,7 @@ func (b *back) finishOrder(o *order) {
 	if o.life != b.life {
 		return // the order died with the backend
 	}
+
 	if o.end > c.now { // delayed meanwhile
 		c.at(o.end, func() { b.finishOrder(o) })
 		return
@@ -220,6 +223,7 @@ func (b *back) sendDone(o *order) {
 	if o.life != b.life || o.doneSent {
 		return
 	}
+
 	o.doneSent = true
 
 	if !o.s.isObeyed() {

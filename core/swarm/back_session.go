@@ -35,6 +35,7 @@ func (b *back) openSession(sch *scheduler) {
 		c.check.fail("OpenBackend: %v", err)
 		return
 	}
+
 	s.h = h
 
 	b.noteSession(&s.link)

@@ -47,6 +47,7 @@ func (c *Cluster) restLearners() {
 	for k := range c.o.Learners {
 		withdrawn = append(withdrawn, wire.SpareOffer{Work: uint32(k)})
 	}
+
 	for _, b := range c.backs {
 		for _, s := range b.openSessions() {
 			if len(withdrawn) > 0 && !b.old {
@@ -94,6 +95,7 @@ func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
 	if o.untold {
 		c.happens(StepUntold, int64(b.index), int64(x.Number))
 	}
+
 	*free = o.end
 	c.at(o.end, func() { b.endStep(o) })
 }
@@ -104,6 +106,7 @@ func (b *back) endStep(o *spareStep) {
 	if o.life != b.life {
 		return
 	}
+
 	c.report.Spare.Steps++
 	c.report.Spare.Time += o.end.Sub(o.begin)
 

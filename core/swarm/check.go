@@ -57,6 +57,7 @@ func (k *checker) checkEnd() {
 	for _, b := range k.c.backs {
 		b.closeLinks()
 	}
+
 	for _, f := range k.c.fronts {
 		f.closeLinks()
 	}

@@ -114,6 +114,7 @@ func (k *checker) checkBounds(s *frontSession) {
 			bound(id-1, k.c.models[m].name)
 		}
 	}
+
 	for i := range s.families {
 		f := &s.families[i]
 		for _, x := range f.Floors {

@@ -86,6 +86,7 @@ func Run(o Options) (*Report, error) {
 	for _, s := range c.schedulers {
 		_ = s.engine.Close() // it cannot fail with Options.Manual
 	}
+
 	c.report.Hash, c.report.Events = c.trace.hash, c.trace.n
 
 	// Whoever reads the error can repeat the run from the seed alone.
@@ -127,6 +128,7 @@ func (c *Cluster) runPhases() {
 	for _, b := range c.backs {
 		b.connectAll()
 	}
+
 	for range c.o.Frontends {
 		c.newFront()
 	}
@@ -138,6 +140,7 @@ func (c *Cluster) runPhases() {
 	if c.o.Span > 0 {
 		span = c.o.Span
 	}
+
 	c.report.Span = span
 	end := c.now.Add(span)
 
@@ -152,6 +155,7 @@ func (c *Cluster) runPhases() {
 	if len(c.schedulers) > 1 {
 		c.shareLearned()
 	}
+
 	c.runUntil(end)
 	c.runUntil(max(end, c.absentTill)) // a backend that left for long returns by itself
 

@@ -33,6 +33,7 @@ func (c *Cluster) drawModels() {
 			c.models = append(c.models, c.drawModel(i))
 		}
 	}
+
 	if c.o.Variants > 1 {
 		c.drawFamilies(rand.New(rand.NewPCG(c.o.Seed, 6)))
 	}
@@ -53,6 +54,7 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	if c.o.Tight {
 		slack = 1.05 + r.Float64()
 	}
+
 	// The SLO must allow for the slowest backend (Unlike) and for the network.
 	worst := float64(m.table[0])*(1+c.o.Unlike) + 2*float64(c.o.Delay+c.o.Vary) + float64(c.o.Ctrl+c.o.Data)
 	m.slo = Duration(worst * slack)
@@ -63,6 +65,7 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	for b > 1 && Duration(m.table[b-1]) > m.slo/2 {
 		b--
 	}
+
 	m.cost = float64(m.table[b-1]) / float64(b)
 	return m
 }

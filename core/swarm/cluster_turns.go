@@ -90,6 +90,7 @@ func (s *scheduler) pollEngine() {
 			return
 		}
 	}
+
 	s.wake, s.turnAt = sched.Never, sched.Never
 	s.polls++
 }

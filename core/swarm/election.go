@@ -21,6 +21,7 @@ func (s *scheduler) stepCandidate(life int) {
 		c.at(s.pausedUntil, func() { s.stepCandidate(life) })
 		return
 	}
+
 	s.candidate.Step(context.Background(), true)
 	c.after(Duration(lead.Tick), func() { s.stepCandidate(life) })
 }

@@ -34,6 +34,7 @@ func (q *events) addEvent(at Time, do func()) {
 		h[i] = h[(i-1)/4]
 		i = (i - 1) / 4
 	}
+
 	h[i] = it
 	q.heap = h
 }

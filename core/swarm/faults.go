@@ -102,6 +102,7 @@ func (c *Cluster) breakSome() {
 	if _, isBack := l.session.(*backSession); isBack {
 		f, noticed = BackendLinkBreaks, 300e6
 	}
+
 	c.happens(f, int64(l.p.index), int64(k))
 	l.breakLink(c.within(0, 200e6), c.within(0, noticed))
 }
@@ -135,6 +136,7 @@ func (c *Cluster) slowLink(span Duration) {
 	} else {
 		links = c.someFront().links
 	}
+
 	for _, l := range links {
 		if l != nil {
 			l.slow, l.slowUntil = extra, until

@@ -123,6 +123,7 @@ func (f *front) cancel(id uint64) {
 	if s == nil {
 		return
 	}
+
 	f.c.send(&s.link, toEngine, LostCancel, f.c.o.LoseCancel, func() {
 		f.c.addMark("cancel", int64(f.index), int64(id), 0)
 		x := &f.calls[id-1]

@@ -39,6 +39,7 @@ func (f *front) submitOnce(which func(*call) bool) {
 		x.resubmits++
 		again = append(again, f.newSubmit(s, uint64(i+1)))
 	}
+
 	if len(again) > 0 {
 		f.submit(s, again)
 	}

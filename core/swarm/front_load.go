@@ -148,6 +148,7 @@ func (f *front) newInvalidSubmit() wire.Submit {
 	case 1:
 		m.Budget = int64(f.c.models[0].slo)
 	}
+
 	f.calls[m.ID-1].junk = m.Model
 	return m
 }

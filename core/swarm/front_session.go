@@ -94,6 +94,7 @@ func (s *frontSession) Outcomes(m []wire.Outcome) {
 	if s.f.old {
 		all = c.recodeOutcomes(all)
 	}
+
 	c.send(&s.link, fromEngine, LostOutcome, c.o.LoseOutcome, func() {
 		if !s.isObeyed() {
 			return // a frontend ignores a scheduler that it does not obey

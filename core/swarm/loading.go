@@ -52,6 +52,7 @@ func (b *back) placeNext() {
 	if x.busy || len(x.waiting) == 0 {
 		return
 	}
+
 	p := x.waiting[0].p
 	x.waiting, x.busy = x.waiting[1:], true
 	b.c.report.Moves.Placements++
@@ -147,6 +148,7 @@ func (b *back) warmModel(p wire.Placement, size int, end func()) {
 		})
 		return
 	}
+
 	*free = c.now.Add(Duration(table[size-1]))
 	b.atInLife(*free, func() { b.warmModel(p, size+1, end) })
 }
@@ -172,6 +174,7 @@ func (b *back) unloadModel(p wire.Placement, end func()) {
 			last = max(last, o.end)
 		}
 	}
+
 	b.atInLife(last, func() {
 		b.memory.used[p.GPU] -= b.hello.Models[p.Model].Info.Static
 		end()

@@ -51,6 +51,7 @@ func DrawPlans(seed uint64) Options {
 	if r.IntN(3) == 0 {
 		o.AwayAt = 1 + r.IntN(8)
 	}
+
 	o.drawHooks()
 	return o
 }
@@ -88,6 +89,7 @@ func (c *Cluster) beginMoves(span Duration) {
 	if at == 0 {
 		at = span / 10
 	}
+
 	c.after(at, c.moves.stepPlans)
 	if len(c.schedulers) > 1 {
 		c.sharePlans()
@@ -110,6 +112,7 @@ func (m *moves) stepPlans() {
 	if s == nil || s.connectedGPUs() < c.o.Backends*c.o.GPUs {
 		return
 	}
+
 	now, err := s.engine.PlanStatus()
 	if err != nil {
 		c.check.fail("PlanStatus: %v", err)
@@ -184,6 +187,7 @@ func (m *moves) chooseModels() {
 	if o.Again > 0 {
 		n = 1
 	}
+
 	for k := first; k < min(first+n, len(m.shift)); k++ {
 		// A plan to be undone moves back after it was cut short.
 		m.shift[k]++
@@ -211,6 +215,7 @@ func (c *Cluster) countPlacements(asked int) {
 		m.killed = true
 		c.after(c.withinPlan(), m.killLeader)
 	}
+
 	if !c.calm && reaches(c.o.AwayAt) {
 		c.after(c.withinPlan(), c.someBack().leaveForLong)
 	}
@@ -229,6 +234,7 @@ func (m *moves) killLeader() {
 	if s == nil || m.ended {
 		return
 	}
+
 	c.report.Moves.Kills++
 
 	// With Undo the successor puts back the previous placement.

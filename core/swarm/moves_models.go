@@ -79,6 +79,7 @@ func (c *Cluster) endMoves() {
 	if !c.o.loadsModels() || s == nil {
 		return
 	}
+
 	c.report.Moves.Epochs = s.engine.Stats().Epochs
 	now, err := s.engine.PlanStatus()
 	if err != nil {
@@ -92,6 +93,7 @@ func (c *Cluster) endMoves() {
 	if c.moves != nil {
 		shift = c.moves.shift
 	}
+
 	for _, x := range c.planDocument(0, shift).Models {
 		at := offered[x.Model+":"+x.Version]
 		if len(at) == 0 {

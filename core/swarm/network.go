@@ -80,6 +80,7 @@ func (c *Cluster) drawDelay(l *link) Duration {
 		c.report.Faults[Delayed]++
 		d += c.within(0, c.o.LateBy)
 	}
+
 	if l.slowUntil > c.now {
 		d += c.within(0, l.slow)
 	}
@@ -100,6 +101,7 @@ func (c *Cluster) blockLink(l *link, d Duration, both bool, cut func()) {
 		c.happens(DarkLink, int64(d), int64(dir))
 		return
 	}
+
 	c.happens(SilentLink, int64(d), int64(dir))
 	c.after(silenceMost, func() {
 		if l.up {

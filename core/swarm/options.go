@@ -91,12 +91,14 @@ func (o Options) raisedToMinimum() Options {
 	if o.Learners > 0 {
 		o.SpareStep = max(o.SpareStep, spareStepLeast)
 	}
+
 	if v := o.Variants; v > 1 {
 		o.Models = (o.Models + v - 1) / v * v
 	}
 	if o.Load <= 0 {
 		o.Load = 0.5
 	}
+
 	if o.LiveMax <= 0 {
 		o.LiveMax = 1 << 14
 	}
@@ -164,6 +166,7 @@ func drawAlike(seed uint64) Options {
 	if !coin(3) {
 		o.drawFaults(r)
 	}
+
 	o.drawLearners()
 	return o
 }
@@ -209,6 +212,7 @@ func (o *Options) drawTrouble(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		return
 	}
+
 	o.ExecLess, o.ExecMore = some(0.5), some(0.5)
 	o.Ahead, o.Drift = some(1), some(0.02)
 }

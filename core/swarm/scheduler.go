@@ -117,6 +117,7 @@ func (s *scheduler) die(back Duration) {
 	} else {
 		c.happens(StandbyDies, int64(s.index), int64(back))
 	}
+
 	s.dead, s.leads = true, false
 
 	// The kernel closes its connections: peers notice soon, and the checker's account ends.

@@ -107,6 +107,7 @@ func simplerValues(v reflect.Value) (all []reflect.Value) {
 			all = append(all, x)
 		}
 	}
+
 	if v.IsZero() {
 		return nil
 	}

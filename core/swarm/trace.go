@@ -35,6 +35,7 @@ func (t *trace) note(at Time, what string, a, b, c int64) {
 	for i := 0; i < len(what); i++ {
 		h = (h ^ uint64(what[i])) * fnvPrime
 	}
+
 	for _, x := range [...]int64{int64(at), a, b, c} {
 		h = (h ^ uint64(x)) * fnvPrime
 		h ^= h >> 29

@@ -34,6 +34,7 @@ func (m *Model) Succeed(w *Weights, shared sync.Locker) (*Model, error) {
 	if err == nil {
 		err = next.bringIn()
 	}
+
 	if err == nil {
 		err = next.captureAhead(m)
 	}

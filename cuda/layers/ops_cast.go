@@ -18,6 +18,7 @@ func lowerCast(c *compiler, n *Node) error {
 	if !ok {
 		return fmt.Errorf("to type %d: %w", c.intAttr("to", 0), ErrUnsupported)
 	}
+
 	if to == x.Type {
 		return c.aliasResult(n.Outputs[0], x, x.Dims)
 	}

@@ -28,6 +28,7 @@ func lowerConv(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	dims := append([]int{x.Dims[0], k}, g.out[2-rank:]...)
 
 	// Tensor cores need images with channels last.
@@ -41,6 +42,7 @@ func lowerConv(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	out, residual, act := c.fuseTail(out, dims, true)
 	if residual, err = c.channelsLast(residual); err != nil {
 		return err
@@ -50,6 +52,7 @@ func lowerConv(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	y.last = x.last
 
 	h, wd := planeOf(x.Dims[2:])
@@ -130,6 +133,7 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 	if err != nil {
 		return 0, 0, "", err
 	}
+
 	if len(scale) != k {
 		return 0, 0, "", fmt.Errorf("normalisation of %d channels for %d", len(scale), k)
 	}

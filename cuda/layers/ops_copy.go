@@ -154,6 +154,7 @@ func lowerSplit(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	if sizes == nil { // equal parts; the last is smaller if they do not divide evenly
 		part := (x.Dims[a] + len(n.Outputs) - 1) / len(n.Outputs)
 		for left := x.Dims[a]; left > 0; left -= part {
@@ -166,6 +167,7 @@ func lowerSplit(c *compiler, n *Node) error {
 	for _, s := range sizes {
 		total += s
 	}
+
 	if len(sizes) != len(n.Outputs) || total != x.Dims[a] {
 		return fmt.Errorf("parts %v of %d for %d outputs", sizes, x.Dims[a], len(n.Outputs))
 	}

@@ -147,6 +147,7 @@ func lowerWhere(c *compiler, n *Node) error {
 	if err == nil {
 		dims, err = broadcastShape(dims, cond.Dims)
 	}
+
 	if err != nil {
 		return err
 	}

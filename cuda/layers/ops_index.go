@@ -19,6 +19,7 @@ func lowerSlice(c *compiler, n *Node) error {
 			return err
 		}
 	}
+
 	starts, ends, axes, steps := list[0], list[1], list[2], list[3]
 
 	dims, xs, off := slices.Clone(x.Dims), denseStrides(x.Dims), 0

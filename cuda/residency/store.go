@@ -218,6 +218,7 @@ func (s *Store) Hold(now time.Duration, id ID, ended *cuda.Event) (fits bool, er
 		s.scratch.Record(s.load, ended)
 		err = s.flushScratch()
 	}
+
 	if err != nil {
 		s.undoUses([]ID{id})
 	}
