@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// betterBy is the number of standard errors by which a candidate must be better to serve, or the previous version
-	// to serve again. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that
+	// betterBy is the number of standard errors by which a candidate must be better to serve. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that
 	// it replaced is still judged. With one standard error versions alternate; with two, a better version waits twice
 	// as long (docs/decisions/0152).
 	betterBy = 1.5
-	// worseBy is the number of standard errors by which a candidate must be worse to be discarded.
+	// worseBy is the number of standard errors by which a candidate must be worse to be discarded, and the serving version
+	// must be worse than the one before it for that to return. Many returns at 1.5 were by chance.
 	worseBy = 2
 	// evidenceKept is the weight of earlier judgements at the next one: the candidate has changed since.
-	evidenceKept = 0.8
+	evidenceKept = 0.9
 	// knownMost bounds the number of known versions, which are tried again after a drift.
 	knownMost = 6
 )
@@ -114,7 +114,7 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	}
 
 	// The serving version may prove worse than the one that it replaced. Then the older one serves again, and the
-	// candidate, which was trained from the worse one, is discarded.
+	// candidate must be better than that one.
 	if back, err := l.judgePrevious(r, list); back || err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (l *Learner) passes(all, now *evidence) bool {
 }
 
 // judgePrevious compares the version before the serving one on the same samples. If it is better, it serves again,
-// and training continues from it.
+// and the candidate goes on.
 func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error) {
 	if l.previous == nil {
 		return false, nil
@@ -175,7 +175,7 @@ func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error)
 	if l.against.follow(now); l.against.errors() < -worseBy {
 		l.dropPrevious()
 	}
-	if l.regret.errors() <= betterBy {
+	if l.regret.errors() <= worseBy {
 		return false, nil
 	}
 
@@ -189,7 +189,10 @@ func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error)
 	}
 	r.Published = true
 	l.counts.Reverted++
-	return true, l.restartCandidate()
+
+	// The candidate goes on from where it is: its steps since are not lost, and it must beat the returned version.
+	l.evidence, l.best = evidence{}, 0
+	return true, nil
 }
 
 // answerServing returns the serving weights' answers to samples, and updates the evidence about their exits.
