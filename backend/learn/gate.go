@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// betterBy is the number of standard errors by which a candidate must be better to serve. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that
-	// it replaced is still judged. With one standard error versions alternate; with two, a better version waits twice
-	// as long (docs/decisions/0152).
+	// betterBy is the number of standard errors by which a candidate must be better to serve. Candidates are judged
+	// repeatedly, so a bad one may pass by chance; therefore the version that it replaced is still judged. With one
+	// standard error versions alternate; with two, a better version waits twice as long (docs/decisions/0152).
 	betterBy = 1.5
 	// worseBy is the number of standard errors by which a candidate must be worse to be discarded, and the serving version
 	// must be worse than the one before it for that to return. Many returns at 1.5 were by chance.
