@@ -180,7 +180,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 	for name, local := range map[string]bool{"tcp": false, "process": true} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, ServerOptions{})
-			x := &echo{runner: *newRunner(nil), got: make(chan struct{}, 1)}
+			x, c := &echo{runner: *newRunner(nil), got: make(chan struct{}, 1)}, newCaller()
 			hello := backendHello("m")
 			hello.Models[0].Profile = []time.Duration{1}
 			var back BackendLink
@@ -189,18 +189,21 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 			if o := (DialOptions{Addr: h.addr, quiet: calm}); local {
 				back, err = h.s.Backend(hello, x)
 				x.set(back)
-				front, _ = h.s.Frontend(wire.FrontendHello{}, newCaller())
+				front, _ = h.s.Frontend(wire.FrontendHello{}, c)
 			} else {
 				back, err = DialBackend(ctx(t), o, hello, x)
 				x.set(back)
-				front, _ = DialFrontend(ctx(t), o, wire.FrontendHello{}, newCaller())
+				front, _ = DialFrontend(ctx(t), o, wire.FrontendHello{}, c)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer back.Close()
 			defer front.Close()
-			m := []wire.Submit{{Budget: 60e9}} // the test would wait forever for a dropped one
+
+			// A request that is sent before both links are up, or dropped, would be waited for without end.
+			c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+			m := []wire.Submit{{Model: c.models["m"].ID, Budget: 60e9}}
 			turn := func() {
 				m[0].ID++
 				front.Submit(m)
