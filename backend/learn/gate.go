@@ -191,7 +191,6 @@ func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error)
 	l.counts.Reverted++
 
 	// The candidate goes on from where it is: its steps since are not lost, and it must beat the returned version.
-	l.evidence, l.best = evidence{}, 0
 	return true, nil
 }
 

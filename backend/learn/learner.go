@@ -263,7 +263,8 @@ func (l *Learner) numbers() (all []int) {
 }
 
 // publish makes a copy of weights the serving version, under the next number. better is the evidence that they are
-// better than the serving ones, and about their exits. A number is used once, so that a half-failed publication is not mistaken for a later one.
+// better than the serving ones, and about their exits. A number is used once, so that a half-failed publication is not
+// mistaken for a later one.
 func (l *Learner) publish(weights []float32, better evidence) error {
 	l.numbered++
 

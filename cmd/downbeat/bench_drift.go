@@ -82,11 +82,7 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 
 // figureOfAdaInf makes one figure of the AdaInf paper.
 func figureOfAdaInf(ctx context.Context, id string, args []string) error {
-	var ids []string
-	for _, f := range drift.Figures {
-		ids = append(ids, f.ID)
-	}
-	fs := figureFlags("adainf", ids)
+	fs := figureFlags("adainf", figure.IDs(drift.Figures, func(f drift.Figure) string { return f.ID }))
 	in := &drift.Inputs{Setting: drift.DefaultSetting()}
 	periods := fs.String("periods", filepath.Join(driftResults, "periods.jsonl"), "`file` written by downbeat bench drift -o periods, for the figures about learning")
 	fs.StringVar(&in.Setting.Models, "models", in.Setting.Models, "model repository `directory`")

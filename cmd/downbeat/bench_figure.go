@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"downbeat.dev/bench/accuracy"
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/symphony"
 	"downbeat.dev/deploy"
@@ -65,11 +66,7 @@ func figureFlags(paper string, ids []string) *flag.FlagSet {
 
 // figureOfProteus makes one figure of the Proteus paper, with the flags of its traces and profiles.
 func figureOfProteus(ctx context.Context, id string, args []string) error {
-	var ids []string
-	for _, f := range accuracy.Figures {
-		ids = append(ids, f.ID)
-	}
-	fs := figureFlags("proteus", ids)
+	fs := figureFlags("proteus", figure.IDs(accuracy.Figures, func(f accuracy.Figure) string { return f.ID }))
 	var in accuracyInputs
 	in.register(fs)
 
@@ -120,11 +117,7 @@ func symphonyInputs(fs *flag.FlagSet) *symphony.Inputs {
 }
 
 func figureOfSymphony(ctx context.Context, id string, args []string) error {
-	var ids []string
-	for _, f := range symphony.Figures {
-		ids = append(ids, f.ID)
-	}
-	fs := figureFlags("symphony", ids)
+	fs := figureFlags("symphony", figure.IDs(symphony.Figures, func(f symphony.Figure) string { return f.ID }))
 	in := symphonyInputs(fs)
 	out := fs.String("out", "out/symphony", "`directory` for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {

@@ -103,11 +103,7 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 
 // figureOfRim makes one figure of the Rim paper.
 func figureOfRim(ctx context.Context, id string, args []string) error {
-	var ids []string
-	for _, f := range sessions.Figures {
-		ids = append(ids, f.ID)
-	}
-	fs := figureFlags("rim", ids)
+	fs := figureFlags("rim", figure.IDs(sessions.Figures, func(f sessions.Figure) string { return f.ID }))
 	seed := fs.Uint64("seed", 1, "seed of phases and of f9's sessions")
 	out := fs.String("out", "out/rim", "`directory` for ID.csv, ID.svg and claims.csv")
 	if err := parse(fs, args); err != nil {
