@@ -15,7 +15,8 @@ import (
 // The next batch loses nothing by not knowing the early requests. It waits for more requests until its frontrun, and by
 // definition one that joins after the frontrun does not fit (docs/decisions/0374).
 
-// earlyMax bounds a model's early requests, so that a call may search all of them. More are refused with QueueFull.
+// earlyMax bounds a model's early requests, so that a call may search all of them. Beyond it one ends with QueueFull, as
+// in a full queue: whoever prepares inputs for an hour does not keep others out.
 const earlyMax = 4096
 
 // earlyList holds a model's early requests in order of the time at which they join, equal times in order of arrival.
@@ -41,7 +42,7 @@ func (p *Partition) AdmitEarly(now Time, id ModelID, deadline Time, pr Priority,
 		why = vocabulary.NoBackend
 	case deadline.Sub(from) < m.soonest:
 		why = vocabulary.DeadlineCannotBeMet
-	case count >= earlyMax, m.q.n >= p.room(m) && !p.makeRoom(m, pr, deadline):
+	case count >= earlyMax && !p.makeRoomEarly(m, pr, deadline), m.q.n >= p.room(m) && !p.makeRoom(m, pr, deadline):
 		why = vocabulary.QueueFull
 	}
 

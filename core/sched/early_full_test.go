@@ -1,0 +1,41 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	vocabulary "downbeat.dev/core/model"
+)
+
+// TestEarlyRequestsOfOneSessionLeaveRoom: a session whose hooks take an hour fills a model's early places. Another
+// session's early request with a near deadline takes the place of the one with the latest, as in a full queue.
+func TestEarlyRequestsOfOneSessionLeaveRoom(t *testing.T) {
+	p := NewPartition(Options{})
+	p.SetGPUs(0, 0, 1)
+	if err := p.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 0, 4), SLO: 100 * ms}); err != nil {
+		t.Fatal(err)
+	}
+	hour := Time(3_600_000 * ms)
+	for i := range earlyMax {
+		r, why := p.AdmitEarly(0, 1, hour, 0, hour-Time(50*ms))
+		if r == nil {
+			t.Fatalf("early request %d of the first session: %v", i, why)
+		}
+		r.ID, r.Origin = RequestID(i), 1
+	}
+
+	r, why := p.AdmitEarly(0, 1, Time(50*ms), 0, Time(10*ms))
+	if r == nil {
+		t.Fatalf("the other session's early request: %v", why)
+	}
+	r.ID, r.Origin = 7, 2
+	if d := p.Outputs().Drops; len(d) != 1 || d[0].Origin != 1 || d[0].Reason != vocabulary.QueueFull {
+		t.Errorf("gave way: %+v, want one request of the first session", d)
+	}
+	if _, why := p.AdmitEarly(0, 1, hour+1, 0, hour-1); why != vocabulary.DeadlineCannotBeMet && why != vocabulary.QueueFull {
+		t.Errorf("one with the latest deadline of all: %v, want a refusal", why)
+	}
+	if n := len(*p.earlyOf[1]); n != earlyMax {
+		t.Errorf("%d early requests, want %d", n, earlyMax)
+	}
+}
