@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"downbeat.dev/backend/onnx"
@@ -22,13 +23,16 @@ type Store struct {
 	dir   string // the model's directory
 	net   train.Net
 	write func(path string, content []byte) error
+	erase func(path string) error // removes a directory
+
+	patience time.Duration // for the loads of a publication, and for those of the version before after a failure
 }
 
 const storedMost = versionsKept // learnt versions that stay on disk
 
 // OpenStore opens a model's directory of a repository.
 func OpenStore(repository string, net train.Net) *Store {
-	return &Store{filepath.Join(repository, net.Name), net, repo.WriteFile}
+	return &Store{dir: filepath.Join(repository, net.Name), net: net, write: repo.WriteFile, erase: os.RemoveAll, patience: loadMost}
 }
 
 // Newest returns the newest version and its weights.
@@ -90,6 +94,8 @@ func (s *Store) saveFile(v Version) (file []byte, err error) {
 		return nil, fmt.Errorf("save version %d of %s: there are %v: want a later one", version, s.net.Name, all)
 	}
 
+	s.clearAbandoned()
+
 	// Build the content before the directory: an error here leaves nothing to remove.
 	m, err := s.net.Serving(v.Weights)
 	if err != nil {
@@ -101,7 +107,7 @@ func (s *Store) saveFile(v Version) (file []byte, err error) {
 		return nil, err
 	}
 
-	temporary, err := os.MkdirTemp(s.dir, ".learned-*")
+	temporary, err := os.MkdirTemp(s.dir, abandoned+"*")
 	if err != nil {
 		return nil, fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err)
 	}
@@ -121,8 +127,8 @@ func (s *Store) saveFile(v Version) (file []byte, err error) {
 // Publisher returns an Options.Publish for a backend that serves the repository. It stores weights as a version,
 // which load (a backend's LoadLearnt) loads on one GPU after another while the previous version serves; file has the
 // contents of its file. A backend answers each request from one version and names it. The model's early exits follow. If
-// the version, or an exit's, cannot be loaded, Publisher removes it and loads the previous version where the new one was
-// loaded.
+// the version, or an exit's, cannot be loaded, Publisher removes it and loads the previous version where the new one may
+// have been loaded.
 func (s *Store) Publisher(load func(ctx context.Context, name, version string, file []byte) error) func(Version) error {
 	return func(v Version) error {
 		exits, err := repo.ExitsOf(filepath.Dir(s.dir), s.net.Name)
@@ -134,24 +140,31 @@ func (s *Store) Publisher(load func(ctx context.Context, name, version string, f
 			return err
 		}
 
-		ctx, cancel := context.WithTimeout(context.Background(), loadMost)
+		ctx, cancel := context.WithTimeout(context.Background(), s.patience)
 		defer cancel()
 		names := append([]string{s.net.Name}, exits...)
 		for i, name := range names {
-			err := load(ctx, name, strconv.Itoa(v.Number), file)
-			if err == nil {
-				continue
+			if err := load(ctx, name, strconv.Itoa(v.Number), file); err != nil {
+				return errors.Join(err, s.withdrawVersion(v.Number, names[:i+1], load))
 			}
-
-			// The newest remaining version is the previous one.
-			err = errors.Join(err, s.Remove(v.Number))
-			for _, loaded := range names[:i] {
-				err = errors.Join(err, load(ctx, loaded, "", nil))
-			}
-			return err
 		}
 		return nil
 	}
+}
+
+// withdrawVersion removes a version that is not published, and loads the version before it for these names.
+func (s *Store) withdrawVersion(version int, names []string, load func(ctx context.Context, name, version string, file []byte) error) error {
+	err := s.Remove(version)
+
+	// The time for the publication may be over: that may be why it failed.
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience)
+	defer cancel()
+
+	// Also for the last name, whose load failed: its new version may serve, and only the old one not be unloaded.
+	for _, name := range names {
+		err = errors.Join(err, load(ctx, name, "", nil)) // the newest remaining version is the previous one
+	}
+	return err
 }
 
 // loadMost is the time limit for loading a version, including its exits.
@@ -165,7 +178,35 @@ func (s *Store) Remove(version int) error {
 	if _, err := os.Stat(filepath.Join(dir, repo.LearnedFile)); err != nil {
 		return fmt.Errorf("remove version %d of %s: no learner wrote it: %w", version, s.net.Name, err)
 	}
-	return os.RemoveAll(dir)
+	return s.removeDir(dir)
+}
+
+// removeDir removes a version's directory. A directory under a version's name is always whole: a crash leaves one under a
+// name that repositories ignore.
+func (s *Store) removeDir(dir string) error {
+	gone := filepath.Join(s.dir, abandoned+filepath.Base(dir))
+	if err := errors.Join(s.erase(gone), os.Rename(dir, gone)); err != nil {
+		return err
+	}
+	return s.erase(gone)
+}
+
+// abandoned begins the names of directories that are not versions yet, or no more.
+const abandoned = ".learned-"
+
+// clearAbandoned removes the directories that a learner left behind whose process ended meanwhile. Only one process learns a
+// model, so nobody uses them.
+func (s *Store) clearAbandoned() {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return // saving will say why
+	}
+
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), abandoned) {
+			_ = s.erase(filepath.Join(s.dir, e.Name())) // or before the next version
+		}
+	}
 }
 
 // prune removes learnt versions that are too old for a rollback. It keeps versions that people put there. A version
@@ -179,6 +220,6 @@ func (s *Store) prune(all []int) {
 		}
 	}
 	for _, dir := range learnt[:max(0, len(learnt)-storedMost)] {
-		os.RemoveAll(dir)
+		_ = s.removeDir(dir)
 	}
 }

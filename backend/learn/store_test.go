@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"downbeat.dev/core/repo"
 	"downbeat.dev/models"
@@ -119,13 +120,13 @@ func TestAVersionThatDoesNotLoadIsTakenOut(t *testing.T) {
 	}
 	lost, asked := errors.New("a GPU is lost"), ""
 	publish := s.Publisher(func(_ context.Context, name, version string, _ []byte) error {
-		asked = name + "/" + version
+		asked = strings.TrimSpace(asked + " " + name + "/" + version)
 		if v, _, err := s.Newest(); v == 2 || err != nil {
 			return errors.Join(lost, err)
 		}
 		return nil
 	})
-	if err := publish(Version{Number: 2, Weights: weights}); !errors.Is(err, lost) || asked != "vehicle-s/2" {
+	if err := publish(Version{Number: 2, Weights: weights}); !errors.Is(err, lost) || asked != "vehicle-s/2 vehicle-s/" {
 		t.Errorf("%v, asked for %s", err, asked)
 	}
 	if v, _, err := s.Newest(); v != 1 || err != nil {
@@ -136,5 +137,80 @@ func TestAVersionThatDoesNotLoadIsTakenOut(t *testing.T) {
 	}
 	if v, _, err := s.Newest(); v != 3 || err != nil {
 		t.Errorf("version %d, %v", v, err)
+	}
+}
+
+// TestAWayBackHasTimeOfItsOwn: where an exit does not load in time, it and its model serve the version before, although the
+// time for the publication is over. The exit's new version may have been loaded: what failed may be to unload the old one.
+func TestAWayBackHasTimeOfItsOwn(t *testing.T) {
+	street := openStreet(t)
+	net, weights := exitNet(street)
+	s := OpenStore(exitRepository(t, net, weights), net)
+	s.patience = 10 * time.Millisecond
+
+	serves := map[string]int{"vehicle-s": 1, "early": 1}
+	publish := s.Publisher(func(ctx context.Context, name, _ string, _ []byte) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		version, _, err := s.Newest()
+		serves[name] = version
+		if name == "early" && version == 2 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return err
+	})
+	if err := publish(Version{Number: 2, Weights: weights}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an exit that does not load: %v", err)
+	}
+	if serves["vehicle-s"] != 1 || serves["early"] != 1 {
+		t.Errorf("%v serve, and the files of version 2 are gone: want version 1", serves)
+	}
+}
+
+// TestACrashLeavesNoHalfVersion kills the learner's process in the midst of writing a version, and of removing one: what
+// stays is no version, and the next learner clears it away.
+func TestACrashLeavesNoHalfVersion(t *testing.T) {
+	errKilled := errors.New("killed")
+	for _, at := range []string{"writing", "removing"} {
+		dir := copyModel(t)
+		s := openStore(t, dir)
+		_, weights, err := s.Newest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := func() (died bool) {
+			defer func() { died = recover() == errKilled }()
+			if at == "writing" {
+				s.write = func(string, []byte) error { panic(errKilled) }
+			} else {
+				s.erase = func(path string) error {
+					if os.Remove(filepath.Join(path, "model.onnx")) == nil {
+						panic(errKilled)
+					}
+					return nil
+				}
+			}
+			if err := s.Save(Version{Number: 2, Weights: weights}); err != nil {
+				t.Error(err)
+			}
+			_ = s.Remove(2)
+			return false
+		}()
+		if !killed {
+			t.Fatalf("%s: the process was not killed", at)
+		}
+
+		again := openStore(t, dir)
+		if version, _, err := again.Newest(); err != nil || version != 1 {
+			t.Errorf("%s: version %d, %v", at, version, err)
+		}
+		if err := again.Save(Version{Number: 2, Weights: weights}); err != nil {
+			t.Errorf("%s: the same number again: %v", at, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "vehicle-s", ".learned-*")); len(left) != 0 {
+			t.Errorf("%s: %v stay", at, left)
+		}
 	}
 }
