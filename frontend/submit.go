@@ -21,12 +21,13 @@ func (p *call) takeRequest(r *Request, m *Model, service uint32) {
 	p.local, p.answer, p.exec, p.staged = false, 0, 0, false
 }
 
+// farthest is the latest deadline of a request, on the client's clock.
+const farthest = 1 << 62
+
 // setTimes sets the start of a request and the three moments at which it may end.
 func (c *Client) setTimes(p *call, now int64, budget time.Duration) {
-	p.start, p.deadline = now, now+int64(budget)
-	if p.deadline < now { // overflow: a budget of centuries
-		p.deadline = 1 << 62
-	}
+	// A budget of centuries must not overflow, nor what is added to the deadline.
+	p.start, p.deadline = now, now+min(int64(budget), farthest-now)
 
 	// The scheduler gets an earlier deadline than the caller's, to leave time for the way back. The sweep comes after
 	// both.
