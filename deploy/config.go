@@ -43,7 +43,7 @@ type Config struct {
 	Accuracy   Accuracy   `yaml:"accuracy"`   // of families of models
 }
 
-// UsageError is an invalid command line: an unknown flag, or an unexpected argument.
+// UsageError is an invalid command line: an unknown flag, a wrong value, or an unexpected argument.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }

@@ -30,14 +30,23 @@ type Options struct {
 	Report   func(line string)
 }
 
+// Check returns an error if the options name a model without a recipe or an effort out of its range.
+func (o Options) Check() error {
+	if !(o.Effort > 0 && o.Effort <= 100) {
+		return fmt.Errorf("effort: %v: want above 0 to 100", o.Effort)
+	}
+	_, err := chooseRecipes(o.Only)
+	return err
+}
+
 // Make trains the chosen models and writes them, and README.md about all models, into the repository.
 func Make(ctx context.Context, o Options) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
 	chosen, err := chooseRecipes(o.Only)
 	if err != nil {
 		return err
-	}
-	if !(o.Effort > 0 && o.Effort <= 100) {
-		return fmt.Errorf("effort: %v: want above 0 to 100", o.Effort)
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -64,6 +64,16 @@ func DefaultSetting() Setting {
 	}
 }
 
+// CheckKinds returns an error if a kind of the devices has no profiles.
+func CheckKinds(devices []Device, zoo *family.Zoo) error {
+	for _, d := range devices {
+		if !slices.Contains(zoo.Kinds, d.Kind) {
+			return fmt.Errorf("kind %q of the devices has no profiles: want one of %s", d.Kind, strings.Join(zoo.Kinds, ", "))
+		}
+	}
+	return nil
+}
+
 // World returns the setting as a simulated world.
 func (s *Setting) World() (*sim.World, error) {
 	zoo, err := s.Zoo.Select(s.Trace.Families)
@@ -71,15 +81,15 @@ func (s *Setting) World() (*sim.World, error) {
 		return nil, err
 	}
 
+	if err := CheckKinds(s.Devices, zoo); err != nil {
+		return nil, err
+	}
+
 	// A World numbers kinds by their order among the devices, not in the zoo.
 	w := &sim.World{Arrivals: s.Trace.Arrivals}
 	var kinds []int
 	for place, d := range s.Devices {
-		kind := slices.Index(zoo.Kinds, d.Kind)
-		if kind < 0 {
-			return nil, fmt.Errorf("kind %q of the devices has no profiles: want one of %s", d.Kind, strings.Join(zoo.Kinds, ", "))
-		}
-		kinds = append(kinds, kind)
+		kinds = append(kinds, slices.Index(zoo.Kinds, d.Kind))
 		for range d.Count {
 			w.Kinds = append(w.Kinds, uint8(place))
 		}

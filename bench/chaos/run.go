@@ -60,20 +60,38 @@ type Sample struct {
 	AtMost bool      `json:"at_most"`
 }
 
+// Check returns an error if no experiment has a name that o.Only matches. Without it a misspelled name would pass as a
+// run without failures.
+func (o Options) Check() error {
+	if len(o.experiments()) == 0 {
+		return fmt.Errorf("no experiment is called %v; the experiments are %s", o.Only, strings.Join(experimentNames(), ", "))
+	}
+	return nil
+}
+
+// experiments returns the experiments that o selects.
+func (o Options) experiments() (chosen []Experiment) {
+	for _, e := range Experiments() {
+		switch {
+		case o.Only != nil && o.Only.MatchString(e.Name), o.Only == nil && !e.Long && (e.Short || !o.Short):
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen
+}
+
 // Run runs the experiments that o selects, one after another, and calls tell with each result.
 func Run(ctx context.Context, o Options, tell func(Result)) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+
 	// Experiments that harm packets need network namespaces; without them they are skipped with this reason.
 	why := usable()
 	o.Loopback = o.Loopback || why != nil
 
 	start := time.Now()
-	some := false
-	for _, e := range Experiments() {
-		if o.Only != nil && !o.Only.MatchString(e.Name) || o.Only == nil && (e.Long || o.Short && !e.Short) {
-			continue
-		}
-
-		some = true
+	for _, e := range o.experiments() {
 		r := Result{Experiment: e.Name, Promise: e.Promise, Seed: o.Seed, Reasons: map[string]int{}}
 		switch {
 		case ctx.Err() != nil:
@@ -88,10 +106,6 @@ func Run(ctx context.Context, o Options, tell func(Result)) error {
 		tell(r)
 	}
 
-	// Otherwise a misspelled name would pass as a run without failures.
-	if !some {
-		return fmt.Errorf("no experiment is called %v; the experiments are %s", o.Only, strings.Join(experimentNames(), ", "))
-	}
 	return nil
 }
 

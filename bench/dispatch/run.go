@@ -86,7 +86,7 @@ func (s *Sample) checkLimits() error {
 func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Result, error) {
 	set = set.withDefaults()
 	res := Result{Models: set.Models, Variants: set.Variants, Kinds: set.Kinds, GPUs: set.GPUs, Cores: set.Cores}
-	if err := set.checkSetting(); err != nil {
+	if err := set.Check(); err != nil {
 		return res, err
 	}
 
@@ -162,7 +162,8 @@ func (r *Result) fillFrom(s *Sample) {
 	r.BatchMean = float64(s.Sent-s.Dropped) / float64(max(1, s.Batches))
 }
 
-func (s Setting) checkSetting() error {
+// Check returns an error if this machine cannot run the setting.
+func (s Setting) Check() error {
 	switch {
 	case s.Models < 1 || s.Models > engine.ModelsMax:
 		return fmt.Errorf("%d models, want 1 to %d", s.Models, engine.ModelsMax)

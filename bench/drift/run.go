@@ -67,7 +67,7 @@ func (p Policy) Run(ctx context.Context, s Setting, told func(string)) (Row, err
 
 // RunPeriods is Run that also returns the result of each period.
 func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (Row, []PeriodRow, error) {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return Row{}, nil, err
 	}
 

@@ -63,7 +63,8 @@ func DefaultSetting() Setting {
 	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Tests: 384, Seed: 1, Schedule: "night", Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
 }
 
-func (s Setting) validate() error {
+// Validate returns an error if a value is out of its range or the schedule is unknown.
+func (s Setting) Validate() error {
 	switch {
 	case s.GPUs < 1 || s.GPUs > 64:
 		return fmt.Errorf("gpus: %d: want 1 to 64", s.GPUs)
@@ -78,7 +79,8 @@ func (s Setting) validate() error {
 	case s.Given != nil && (s.Given.Learning < 0 || s.Given.Learning > 64*tick):
 		return fmt.Errorf("learning: %v a second: want 0 to 64s", s.Given.Learning)
 	}
-	return nil
+	_, err := findSchedule(s.Schedule)
+	return err
 }
 
 // stream is one model's inputs over time, with the true classes.

@@ -31,6 +31,17 @@ type Replay struct {
 	Batches, Outcomes  string // files to write
 }
 
+// Check returns an error if a value is out of its range, or if a file to write is also one to read.
+func (r Replay) Check() error {
+	if r.GPUs < 1 || r.GPUs > scheduleGPUs {
+		return fmt.Errorf("gpus = %d: want 1 to %d", r.GPUs, scheduleGPUs)
+	}
+	if r.Ctrl < 0 || r.Data < 0 || r.Ctrl > 3600e9 || r.Data > 3600e9 {
+		return fmt.Errorf("ctrl = %d ns, data = %d ns: want 0 to an hour", r.Ctrl, r.Data)
+	}
+	return r.checkDistinct()
+}
+
 // Run reads the workload, runs it, writes both files and prints a summary. Arrivals are lines `arrival_us,model` in
 // order of time (microseconds, fractions allowed; one header line of these names may come first), profiles lines
 // `model,alpha_ms,beta_ms,slo_ms` after a header. Batches are written as
@@ -38,15 +49,8 @@ type Replay struct {
 // header, joined by ';'), outcomes as `request,outcome,time_ns`, both with a header. Errors name the file, the line,
 // the field and the value.
 func (r Replay) Run(w io.Writer) error {
-	if r.GPUs < 1 || r.GPUs > scheduleGPUs {
-		return fmt.Errorf("gpus = %d: want 1 to %d", r.GPUs, scheduleGPUs)
-	}
-	if r.Ctrl < 0 || r.Data < 0 || r.Ctrl > 3600e9 || r.Data > 3600e9 {
-		return fmt.Errorf("ctrl = %d ns, data = %d ns: want 0 to an hour", r.Ctrl, r.Data)
-	}
-
-	// Compare the files before opening any for writing, so that no input is truncated.
-	if err := r.checkDistinct(); err != nil {
+	// Check the names before opening a file for writing, so that no input is truncated.
+	if err := r.Check(); err != nil {
 		return err
 	}
 

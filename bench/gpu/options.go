@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"regexp"
 
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/layers"
@@ -28,6 +29,21 @@ type Options struct {
 	Layers     bool     // also the time of each layer, in the JSON
 	found      string   // the libraries
 	Lines      string   // a file to which each row is appended as a line of JSON
+}
+
+// Validate returns an error if the options name a graph or a precision that does not exist, or cases by no regular
+// expression.
+func (o Options) Validate() error {
+	for _, name := range o.Graphs {
+		if Graphs[name] == nil && name != pipelineGraph {
+			return fmt.Errorf("graph %q: want resnet50, mobilenet, bert-base or %s", name, pipelineGraph)
+		}
+	}
+	if _, err := regexp.Compile(o.Match); err != nil {
+		return fmt.Errorf("cases to match: %w", err)
+	}
+	_, err := o.parsePrecisions()
+	return err
 }
 
 // parsePrecisions parses o.Precisions.

@@ -77,15 +77,23 @@ type Row struct {
 // Scenarios returns the names that Run accepts.
 func Scenarios() []string { return []string{"share", "again", "killed"} }
 
+// CheckScenarios returns an error if a name is none of Scenarios.
+func CheckScenarios(names []string) error {
+	for _, name := range names {
+		if !slices.Contains(Scenarios(), name) {
+			return fmt.Errorf("scenario %q: want some of %v", name, Scenarios())
+		}
+	}
+	return nil
+}
+
 // Run runs scenarios, and calls progress with each row.
 func Run(ctx context.Context, o Options, scenarios []string, progress func(Row)) ([]Row, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	for _, name := range scenarios {
-		if !slices.Contains(Scenarios(), name) {
-			return nil, fmt.Errorf("scenario %q: want some of %v", name, Scenarios())
-		}
+	if err := CheckScenarios(scenarios); err != nil {
+		return nil, err
 	}
 
 	var rows []Row

@@ -115,7 +115,7 @@ func Size(ctx context.Context, services []Service, kinds []Kind, o Options, prog
 	if len(kinds) == 0 {
 		return nil, errors.New("no kind of GPU: want at least one")
 	}
-	if err := checkServices(services, o.Span); err != nil {
+	if err := CheckServices(services, o.Span); err != nil {
 		return nil, err
 	}
 
@@ -144,7 +144,9 @@ func Size(ctx context.Context, services []Service, kinds []Kind, o Options, prog
 	return out, nil
 }
 
-func checkServices(services []Service, span time.Duration) error {
+// CheckServices returns an error if a rate, an SLO or an accuracy is out of its range, or if span holds more requests
+// than one simulation takes.
+func CheckServices(services []Service, span time.Duration) error {
 	if len(services) == 0 {
 		return errors.New("no model: want at least one with a rate")
 	}

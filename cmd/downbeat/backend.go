@@ -4,14 +4,13 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"downbeat.dev"
 	"downbeat.dev/backend"
-	"downbeat.dev/deploy"
+	"downbeat.dev/backend/emu"
 )
 
 // backendCommand runs a backend alone, connected to a scheduler over TCP.
@@ -26,8 +25,17 @@ func backendCommand() command {
 		},
 		func(c *downbeat.Config) error {
 			list, err := coreList(cores)
+			if err != nil {
+				return err
+			}
+
+			// The backend parses the faults itself; here a wrong one is found before anything starts.
+			if _, err := emu.ParseFaults(faults, c.Emulate); err != nil {
+				return usageErrorf("%v", err)
+			}
+
 			c.TuneBackend = func(o *backend.Options) { o.Name, o.SubCluster, o.Cores, o.Faults = name, subCluster, list, faults }
-			return err
+			return nil
 		})
 }
 
@@ -40,10 +48,10 @@ func coreList(text string) ([]int, error) {
 	for _, word := range strings.Split(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil {
-			return nil, deploy.UsageError(fmt.Sprintf("cores: %q: want numbers separated by commas, such as 2,3", text))
+			return nil, usageErrorf("cores: %q: want numbers separated by commas, such as 2,3", text)
 		}
 		if slices.Contains(cores, n) {
-			return nil, deploy.UsageError(fmt.Sprintf("cores: %q: core %d is named twice, and two executors on one core halve each other", text, n))
+			return nil, usageErrorf("cores: %q: core %d is named twice, and two executors on one core halve each other", text, n)
 		}
 		cores = append(cores, n)
 	}

@@ -44,21 +44,27 @@ func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 
 	// Check all flags before reading the first file.
 	if s.Devices, err = accuracy.ParseDevices(in.devices); err != nil {
-		return nil, fmt.Errorf("-devices: %w", err)
+		return nil, usageErrorf("-devices: %v", err)
 	}
 	if s.Rule = family.Rule(in.rule); !slices.Contains(family.Rules, s.Rule) {
-		return nil, fmt.Errorf("-slo-rule %q: want artifact, cpu or trace", in.rule)
+		return nil, usageErrorf("-slo-rule %q: want artifact, cpu or trace", in.rule)
 	}
 	if s.SizeMax < 1 || s.SizeMax > 1024 {
-		return nil, fmt.Errorf("-batch-max %d: want 1 to 1024", s.SizeMax)
+		return nil, usageErrorf("-batch-max %d: want 1 to 1024", s.SizeMax)
 	}
 	if !(s.Gap >= 0 && s.Gap <= 0.5) {
-		return nil, fmt.Errorf("-gap %v: want 0 to 0.5", s.Gap)
+		return nil, usageErrorf("-gap %v: want 0 to 0.5", s.Gap)
 	}
 
 	zoos, err := in.readZoos()
 	if err != nil {
 		return nil, err
+	}
+
+	for _, zoo := range zoos {
+		if err := accuracy.CheckKinds(s.Devices, zoo); err != nil {
+			return nil, usageErrorf("-devices: %v", err)
+		}
 	}
 
 	var out []accuracy.Setting
@@ -88,7 +94,7 @@ func (in *accuracyInputs) readTrace(name string) (*family.Trace, error) {
 
 	shape, err := family.FindShape(name)
 	if err != nil {
-		return nil, fmt.Errorf("no such directory, and no shape %w", err)
+		return nil, usageErrorf("no such directory, and no shape %v", err)
 	}
 	return family.Make(shape, in.seed), nil
 }
@@ -100,7 +106,7 @@ func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
 	if in.profiles != "made" {
 		column := map[string]family.Column{"median": family.ColumnMedian, "mean": family.ColumnMean}[in.column]
 		if column == "" {
-			return nil, fmt.Errorf("-latency %q: want median or mean", in.column)
+			return nil, usageErrorf("-latency %q: want median or mean", in.column)
 		}
 		var err error
 		if zoo, err = family.ReadZoo(os.DirFS(in.profiles), column); err != nil {
@@ -117,7 +123,7 @@ func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
 			out = append(out, zoo.Repair())
 		case data == "repaired": // made profiles have nothing to repair
 		default:
-			return nil, fmt.Errorf("-data %q: want published, repaired or both", data)
+			return nil, usageErrorf("-data %q: want published, repaired or both", data)
 		}
 	}
 
@@ -150,16 +156,16 @@ func benchAccuracy() command {
 func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format string) error {
 	switch {
 	case format != "table" && format != "json" && format != "csv" && format != "causes":
-		return fmt.Errorf("-o %q: want table, json, csv or causes", format)
+		return usageErrorf("-o %q: want table, json, csv or causes", format)
 	case !(in.setting.Scale >= 0.1 && in.setting.Scale <= 100):
-		return fmt.Errorf("-slo-scale %v: want 0.1 to 100", in.setting.Scale)
+		return usageErrorf("-slo-scale %v: want 0.1 to 100", in.setting.Scale)
 	case in.setting.LoadTime < 0 || in.setting.LoadTime > time.Minute:
-		return fmt.Errorf("-load-time %v: want 0 to 1m", in.setting.LoadTime)
+		return usageErrorf("-load-time %v: want 0 to 1m", in.setting.LoadTime)
 	}
 
 	with, err := scaling.Select(policies)
 	if err != nil {
-		return fmt.Errorf("-policy: %w", err)
+		return usageErrorf("-policy: %v", err)
 	}
 	settings, err := in.load()
 	if err != nil {

@@ -36,7 +36,12 @@ func benchDispatch() command {
 				return err
 			}
 			if *each < 10*time.Millisecond || *each > time.Minute || *tries < 1 {
-				return fmt.Errorf("-each %v -tries %d: want 10ms to 1m, and at least one", *each, *tries)
+				return usageErrorf("-each %v -tries %d: want 10ms to 1m, and at least one", *each, *tries)
+			}
+
+			set := dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores, Variants: *variants, Kinds: *kinds}
+			if err := set.Check(); err != nil {
+				return usageErrorf("bench dispatch: %v", err)
 			}
 
 			progress := func(line string) { fmt.Fprintln(os.Stderr, line) }
@@ -46,8 +51,7 @@ func benchDispatch() command {
 				return writeGrowth(ctx, *growth, progress)
 			}
 
-			r, err := dispatch.Run(ctx, dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores, Variants: *variants, Kinds: *kinds},
-				dispatch.Options{Each: *each, Tries: *tries, Compare: *compare, Shared: *shared}, progress)
+			r, err := dispatch.Run(ctx, set, dispatch.Options{Each: *each, Tries: *tries, Compare: *compare, Shared: *shared}, progress)
 			if err != nil {
 				return err
 			}

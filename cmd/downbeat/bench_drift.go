@@ -7,11 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"downbeat.dev/bench/drift"
 	"downbeat.dev/bench/figure"
-	"downbeat.dev/deploy"
 )
 
 // benchDrift compares policies that retrain models beside serving: real training in virtual time.
@@ -43,23 +41,29 @@ func benchDrift() command {
 
 			chosen, err := drift.Select(*policies)
 			if err != nil {
-				return deploy.UsageError("-" + err.Error())
+				return usageErrorf("-%v", err)
 			}
 			return runDrift(ctx, s, chosen, *gpus, *format)
 		}}
 }
 
 func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpus, format string) error {
+	// Check every number before the first cluster runs for minutes.
+	numbers, err := listOf("gpus", gpus, "numbers such as 1,4", strconv.Atoi)
+	if err != nil {
+		return err
+	}
+	for _, s.GPUs = range numbers {
+		if err := s.Validate(); err != nil {
+			return usageErrorf("bench drift: %v", err)
+		}
+	}
+
 	var rows []drift.Row
 	var periods []drift.PeriodRow
 
 	// Each number of GPUs is a separate cluster.
-	for _, text := range strings.Split(gpus, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return deploy.UsageError(fmt.Sprintf("-gpus %q: want numbers such as 1,4", text))
-		}
-		s.GPUs = n
+	for _, s.GPUs = range numbers {
 
 		// Progress goes to standard error, because a policy takes minutes.
 		for _, p := range policies {
@@ -93,7 +97,7 @@ func figureOfAdaInf(ctx context.Context, id string, args []string) error {
 
 	f, err := drift.FindFigure(id)
 	if err != nil {
-		return deploy.UsageError("figure " + err.Error())
+		return usageErrorf("figure %v", err)
 	}
 
 	// Figures that do not use the periods are drawn even if the file is missing.

@@ -35,7 +35,7 @@ func benchFailover() command {
 				return err
 			}
 			if err := c.Check(); err != nil {
-				return fmt.Errorf("bench failover: %w", err)
+				return usageErrorf("bench failover: %v", err)
 			}
 
 			// The parts run as further processes of this binary.

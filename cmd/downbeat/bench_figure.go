@@ -12,7 +12,6 @@ import (
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/symphony"
-	"downbeat.dev/deploy"
 )
 
 // benchFigure makes one figure of a paper: a CSV and an SVG, with the published numbers beside ours.
@@ -43,7 +42,7 @@ func benchFigure() command {
 					return err
 				}
 			}
-			return deploy.UsageError(fmt.Sprintf("paper %q: want downbeat bench figure PAPER ID, with PAPER one of symphony, proteus, rim and adainf", names[0]))
+			return usageErrorf("paper %q: want downbeat bench figure PAPER ID, with PAPER one of symphony, proteus, rim and adainf", names[0])
 		}}
 }
 
@@ -81,7 +80,7 @@ func figureOfProteus(ctx context.Context, id string, args []string) error {
 
 	figure, err := accuracy.FindFigure(id)
 	if err != nil {
-		return deploy.UsageError("figure " + err.Error())
+		return usageErrorf("figure %v", err)
 	}
 	return runFigure(ctx, figure, &in, *out)
 }
@@ -126,10 +125,10 @@ func figureOfSymphony(ctx context.Context, id string, args []string) error {
 
 	figure, err := symphony.FindFigure(id)
 	if err != nil {
-		return deploy.UsageError("figure " + err.Error())
+		return usageErrorf("figure %v", err)
 	}
 	if err := in.Validate(); err != nil {
-		return deploy.UsageError("bench figure symphony: " + err.Error())
+		return usageErrorf("bench figure symphony: %v", err)
 	}
 	if err := goodput.MakeDir(*out); err != nil {
 		return fmt.Errorf("-out %s: %w", *out, err)

@@ -38,7 +38,7 @@ func benchFigures() command {
 				return err
 			}
 			if err := in.Validate(); err != nil {
-				return fmt.Errorf("bench figures: %w", err)
+				return usageErrorf("bench figures: %v", err)
 			}
 			figures, err := figuresNamed(*only)
 			if err != nil {
@@ -74,7 +74,7 @@ func figuresNamed(only string) ([]symphony.Figure, error) {
 	for id := range strings.SplitSeq(only, ",") {
 		f, err := symphony.FindFigure(id)
 		if err != nil {
-			return nil, fmt.Errorf("-only %w", err)
+			return nil, usageErrorf("-only %v", err)
 		}
 		out = append(out, f)
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"time"
 
@@ -33,7 +32,7 @@ func benchGateway() command {
 				return err
 			}
 			if *pictures < 0 || *pictures > 100_000 {
-				return fmt.Errorf("bench gateway: -pictures %d: want 0 to 100000", *pictures)
+				return usageErrorf("bench gateway: -pictures %d: want 0 to 100000", *pictures)
 			}
 			if *pictures > 0 {
 				rows, err := gateway.RunPictures(ctx, *pictures)
@@ -45,7 +44,7 @@ func benchGateway() command {
 
 			// The bounds keep a mistyped number from exhausting the host's memory or file descriptors.
 			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 || c.Shared && c.Traced {
-				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0, and not both -shared and -traced")
+				return usageErrorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0, and not both -shared and -traced")
 			}
 
 			rows, err := gateway.Run(ctx, c)

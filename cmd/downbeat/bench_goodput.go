@@ -50,10 +50,10 @@ func benchGoodput() command {
 func writeSetting(setting, dir string) error {
 	settings, err := goodput.Select(setting)
 	if err != nil {
-		return err
+		return usageErrorf("-%v", err)
 	}
 	if len(settings) != 1 {
-		return fmt.Errorf("-setting %s -repository %s: %d settings; want one", setting, dir, len(settings))
+		return usageErrorf("-setting %s -repository %s: %d settings; want one", setting, dir, len(settings))
 	}
 
 	s := &settings[0]
@@ -67,24 +67,24 @@ func writeSetting(setting, dir string) error {
 func runGoodput(ctx context.Context, setting, policies, format, out, file string, o goodput.Options) error {
 	switch {
 	case format != "table" && format != "json" && format != "csv":
-		return fmt.Errorf("-o %s: want table, json or csv", format)
+		return usageErrorf("-o %s: want table, json or csv", format)
 	case o.Seeds < 1 || o.Seeds > 1000:
-		return fmt.Errorf("-seeds %d: want 1 to 1000", o.Seeds)
+		return usageErrorf("-seeds %d: want 1 to 1000", o.Seeds)
 	case o.SeedBase > 1<<62:
-		return fmt.Errorf("-seed-base %d: want at most %d", o.SeedBase, uint64(1)<<62)
+		return usageErrorf("-seed-base %d: want at most %d", o.SeedBase, uint64(1)<<62)
 	case o.Span < 1e9 || o.Span > 3600e9:
-		return fmt.Errorf("-span %v: want 1s to 1h", o.Span)
+		return usageErrorf("-span %v: want 1s to 1h", o.Span)
 	case o.Ctrl < 0 || o.Ctrl > 1e9 || o.Data < 0 || o.Data > 1e9:
-		return fmt.Errorf("-ctrl %v -data %v: want 0 to 1s", time.Duration(o.Ctrl), time.Duration(o.Data))
+		return usageErrorf("-ctrl %v -data %v: want 0 to 1s", time.Duration(o.Ctrl), time.Duration(o.Data))
 	}
 
 	settings, err := goodput.Select(setting)
 	if err != nil {
-		return err
+		return usageErrorf("-%v", err)
 	}
 	with, err := goodput.Policies(policies)
 	if err != nil {
-		return err
+		return usageErrorf("-%v", err)
 	}
 
 	if out != "" { // fail before hours of work, not after
@@ -171,23 +171,26 @@ func benchSchedule() command {
 			// All four files are required; report a missing one by its flag.
 			for _, f := range [][2]string{{"arrivals", r.Arrivals}, {"profiles", r.Profiles}, {"batches", r.Batches}, {"outcomes", r.Outcomes}} {
 				if f[1] == "" {
-					return fmt.Errorf("bench schedule: -%s is missing: want a file name", f[0])
+					return usageErrorf("bench schedule: -%s is missing: want a file name", f[0])
 				}
 			}
 			if !(*ctrl >= 0 && *ctrl <= 1e6) || !(*data >= 0 && *data <= 1e6) {
-				return fmt.Errorf("bench schedule: -ctrl-us %g -data-us %g: want 0 to 1000000", *ctrl, *data)
+				return usageErrorf("bench schedule: -ctrl-us %g -data-us %g: want 0 to 1000000", *ctrl, *data)
 			}
 
 			// The flags are in microseconds, the World in nanoseconds.
 			r.Ctrl, r.Data = sim.Duration(*ctrl*1e3), sim.Duration(*data*1e3)
 			one, err := goodput.Policies(*name)
 			if err != nil {
-				return err
+				return usageErrorf("bench schedule: -%v", err)
 			}
 			if len(one) != 1 {
-				return fmt.Errorf("bench schedule: -policy %s: want one policy", *name)
+				return usageErrorf("bench schedule: -policy %s: want one policy", *name)
 			}
 			r.Policy = one[0]
+			if err := r.Check(); err != nil {
+				return usageErrorf("bench schedule: %v", err)
+			}
 			return r.Run(os.Stdout)
 		}}
 }

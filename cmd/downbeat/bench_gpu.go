@@ -5,13 +5,11 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
 
 	"downbeat.dev/bench/gpu"
-	"downbeat.dev/deploy"
 )
 
 // benchGPU measures the layer executor on a GPU, or compares its results with ONNX Runtime's.
@@ -45,7 +43,7 @@ func benchGPU() command {
 				return err
 			}
 			if o.Rounds < 1 {
-				return deploy.UsageError(fmt.Sprintf("bench gpu: -rounds %d: want at least 1", o.Rounds))
+				return usageErrorf("bench gpu: -rounds %d: want at least 1", o.Rounds)
 			}
 
 			o.JSON = *format == "json"
@@ -56,11 +54,14 @@ func benchGPU() command {
 			for _, s := range strings.Split(*batches, ",") {
 				n, err := strconv.Atoi(s)
 				if err != nil || n < 1 {
-					return fmt.Errorf("bench gpu: -batches %q: want whole numbers above 0, such as 1,8", s)
+					return usageErrorf("bench gpu: -batches %q: want whole numbers above 0, such as 1,8", s)
 				}
 				o.Batches = append(o.Batches, n)
 			}
 
+			if err := o.Validate(); err != nil {
+				return usageErrorf("bench gpu: %v", err)
+			}
 			return gpu.Command(ctx, o, os.Stdout)
 		}}
 }

@@ -12,7 +12,6 @@ import (
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/joint"
-	"downbeat.dev/deploy"
 )
 
 // benchJoint serves one trace with the methods of all four papers: families, sessions and drift at once.
@@ -43,10 +42,10 @@ func benchJoint() command {
 				return err
 			}
 			if o.Policies, err = joint.Select(*policies); err != nil {
-				return deploy.UsageError("-" + err.Error())
+				return usageErrorf("-%v", err)
 			}
 			if err := o.Check(); err != nil {
-				return deploy.UsageError(err.Error())
+				return usageErrorf("%v", err)
 			}
 			return runJoint(ctx, o, *out, *format == "json")
 		}}

@@ -31,10 +31,10 @@ func benchOverhead() command {
 
 			// The parent has already checked a child's size.
 			if min(*rounds, *each, *requests) < 1 || (*bytes < 1 || *bytes > 64<<20) && *serve == "" {
-				return fmt.Errorf("bench overhead: want rounds, each and requests of at least 1, bytes 1 to 67108864")
+				return usageErrorf("bench overhead: want rounds, each and requests of at least 1, bytes 1 to 67108864")
 			}
 			if !slices.Contains([]string{"", "shm", "tcp", "verbs"}, *provider) {
-				return fmt.Errorf("bench overhead: -provider %s: want shm, tcp or verbs", *provider)
+				return usageErrorf("bench overhead: -provider %s: want shm, tcp or verbs", *provider)
 			}
 
 			// A child of this command is one part of the measured chain.

@@ -32,11 +32,11 @@ func benchPlan() command {
 
 			var err error
 			if o.Sizes, err = plans.ParseSizes(*sizes); err != nil {
-				return err
+				return usageErrorf("bench plan: %v", err)
 			}
 			o.Solvers = strings.Split(*solvers, ",")
 			if err := o.Validate(); err != nil {
-				return err
+				return usageErrorf("bench plan: %v", err)
 			}
 
 			var rows []plans.AssignRow

@@ -11,7 +11,6 @@ import (
 
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/prepare"
-	"downbeat.dev/deploy"
 )
 
 // benchPrepare submits requests before and after their inputs are prepared.
@@ -34,15 +33,15 @@ func benchPrepare() command {
 				return err
 			}
 			if err := setPrepareLists(&o, *hooks, *loads, *forms); err != nil {
-				return deploy.UsageError("bench prepare: " + err.Error())
+				return usageErrorf("bench prepare: %v", err)
 			}
 			if err := o.Validate(); err != nil {
-				return deploy.UsageError("bench prepare: " + err.Error())
+				return usageErrorf("bench prepare: %v", err)
 			}
 
 			write, err := prepare.NewWriter(os.Stdout, *format, func(r prepare.Row) { _ = figure.WriteLines(os.Stdout, r) })
 			if err != nil {
-				return deploy.UsageError("bench prepare: " + err.Error())
+				return usageErrorf("bench prepare: %v", err)
 			}
 			return prepare.Run(ctx, o, write)
 		}}

@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"strings"
 
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/reconfigure"
-	"downbeat.dev/deploy"
 )
 
 // benchReconfigure moves models between sub-clusters while they serve.
@@ -32,14 +30,18 @@ func benchReconfigure() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" {
-				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 			if err := o.Validate(); err != nil {
-				return deploy.UsageError("bench reconfigure: " + err.Error())
+				return usageErrorf("bench reconfigure: %v", err)
+			}
+			chosen := strings.Split(*scenarios, ",")
+			if err := reconfigure.CheckScenarios(chosen); err != nil {
+				return usageErrorf("bench reconfigure: %v", err)
 			}
 
-			rows, err := reconfigure.Run(ctx, o, strings.Split(*scenarios, ","), func(r reconfigure.Row) {
+			rows, err := reconfigure.Run(ctx, o, chosen, func(r reconfigure.Row) {
 				// Print each row when its run ends: a run takes a minute.
 				if *format == "json" {
 					_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process

@@ -7,7 +7,6 @@ import (
 
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/scale"
-	"downbeat.dev/deploy"
 )
 
 // benchScale compares autoscalers under a changing load.
@@ -34,10 +33,10 @@ func benchScale() command {
 
 			with, err := scale.Select(*policies)
 			if err != nil {
-				return deploy.UsageError("-" + err.Error())
+				return usageErrorf("-%v", err)
 			}
 			if err := o.Validate(); err != nil {
-				return deploy.UsageError("bench scale: " + err.Error())
+				return usageErrorf("bench scale: %v", err)
 			}
 
 			_, rows, err := scale.Run(ctx, o, with, func(r scale.Row) {

@@ -10,7 +10,6 @@ import (
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/sessions"
-	"downbeat.dev/deploy"
 )
 
 // benchSessions serves sessions of Rim's applications in virtual time.
@@ -33,13 +32,13 @@ func benchSessions() command {
 				return err
 			}
 			if *count < 0 || *count > 1000 {
-				return deploy.UsageError(fmt.Sprintf("-workers %d: want 0 to 1000", *count))
+				return usageErrorf("-workers %d: want 0 to 1000", *count)
 			}
 			if *mixes < 0 || *mixes > 1e6 {
-				return deploy.UsageError(fmt.Sprintf("-mixes %d: want 0 to 1000000", *mixes))
+				return usageErrorf("-mixes %d: want 0 to 1000000", *mixes)
 			}
 			if *kills < 0 || *kills > 1e6 {
-				return deploy.UsageError(fmt.Sprintf("-kills %d: want 0 to 1000000", *kills))
+				return usageErrorf("-kills %d: want 0 to 1000000", *kills)
 			}
 
 			// Mixes are a separate measurement: they run no workload and no policy.
@@ -61,7 +60,7 @@ func benchSessions() command {
 
 			chosen, err := sessions.Select(*policies)
 			if err != nil {
-				return deploy.UsageError("-" + err.Error())
+				return usageErrorf("-%v", err)
 			}
 			return runSessions(ctx, strings.Split(*workloads, ","), chosen, *count, *seed, *format == "json")
 		}}
@@ -70,13 +69,9 @@ func benchSessions() command {
 func runSessions(ctx context.Context, workloads []string, policies []sessions.Policy, workers int, seed uint64, asJSON bool) error {
 	var all []sessions.Result
 	for _, name := range workloads {
-		w, err := sessions.FindWorkload(name, seed)
-		// Treat an unknown workload name that contains a dot or a slash as a file name.
-		if err != nil && strings.ContainsAny(name, "./") {
-			w, err = sessions.ReadWorkload(name)
-		}
+		w, err := findWorkload(name, seed)
 		if err != nil {
-			return deploy.UsageError(err.Error())
+			return err
 		}
 		if workers > 0 {
 			w.Workers = workers
@@ -101,6 +96,18 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 	return nil
 }
 
+// findWorkload returns a workload by its name. An unknown name that contains a dot or a slash is the name of a file.
+func findWorkload(name string, seed uint64) (sessions.Workload, error) {
+	w, err := sessions.FindWorkload(name, seed)
+	switch {
+	case err == nil:
+		return w, nil
+	case strings.ContainsAny(name, "./"):
+		return sessions.ReadWorkload(name)
+	}
+	return w, usageErrorf("%v", err)
+}
+
 // figureOfRim makes one figure of the Rim paper.
 func figureOfRim(ctx context.Context, id string, args []string) error {
 	fs := figureFlags("rim", figure.IDs(sessions.Figures, func(f sessions.Figure) string { return f.ID }))
@@ -112,7 +119,7 @@ func figureOfRim(ctx context.Context, id string, args []string) error {
 
 	figure, err := sessions.FindFigure(id)
 	if err != nil {
-		return deploy.UsageError("figure " + err.Error())
+		return usageErrorf("figure %v", err)
 	}
 	if err := goodput.MakeDir(*out); err != nil {
 		return fmt.Errorf("-out %s: %w", *out, err)

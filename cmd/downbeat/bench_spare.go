@@ -13,7 +13,6 @@ import (
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/spare"
-	"downbeat.dev/deploy"
 )
 
 // benchSpare measures how much idle GPU time learners use, and what they cost the requests.
@@ -45,7 +44,7 @@ func benchSpare() command {
 				return err
 			}
 			if err := o.Check(); err != nil {
-				return deploy.UsageError(err.Error())
+				return usageErrorf("%v", err)
 			}
 			return runSpare(ctx, o, *out, *format == "json")
 		}}
@@ -56,7 +55,7 @@ func listOf[T any](flag, text, want string, parse func(string) (T, error)) (all 
 	for _, part := range strings.Split(text, ",") {
 		v, err := parse(strings.TrimSpace(part))
 		if err != nil {
-			return nil, deploy.UsageError(fmt.Sprintf("-%s %q: want %s, separated by commas", flag, part, want))
+			return nil, usageErrorf("-%s %q: want %s, separated by commas", flag, part, want)
 		}
 		all = append(all, v)
 	}

@@ -91,7 +91,7 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 	} {
 		for _, v := range list.values {
 			if !slices.Contains(list.want, v) {
-				return fmt.Errorf("-%s %q: want %s", list.flag, v, strings.Join(list.want, ", "))
+				return usageErrorf("-%s %q: want %s", list.flag, v, strings.Join(list.want, ", "))
 			}
 		}
 	}
@@ -101,22 +101,22 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 		value, most int
 	}{{"peers", c.Peers, 64}, {"bytes", c.Bytes, 64 << 20}, {"rounds", c.Rounds, 1e6}, {"each", c.Each, 1e6}} {
 		if number.value < 1 || number.value > number.most {
-			return fmt.Errorf("-%s %d: want 1 to %d", number.flag, number.value, number.most)
+			return usageErrorf("-%s %d: want 1 to %d", number.flag, number.value, number.most)
 		}
 	}
 
 	if len(c.Ops) > 1 && slices.Contains(c.Ops, transfer.Stages) {
-		return fmt.Errorf("-op %s: want %s alone", strings.Join(c.Ops, ","), transfer.Stages)
+		return usageErrorf("-op %s: want %s alone", strings.Join(c.Ops, ","), transfer.Stages)
 	}
 	if c.Spin < 0 {
-		return fmt.Errorf("-spin %v: want 0 or more", c.Spin)
+		return usageErrorf("-spin %v: want 0 or more", c.Spin)
 	}
 	if figure == "" {
 		return nil
 	}
 
 	if !slices.Contains(c.Ops, "incast") {
-		return fmt.Errorf("-figure %s: the figure shows the incast: want incast among -op", figure)
+		return usageErrorf("-figure %s: the figure shows the incast: want incast among -op", figure)
 	}
 
 	// Fail before minutes of work, not after.

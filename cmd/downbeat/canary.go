@@ -16,7 +16,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"downbeat.dev/deploy"
 	"downbeat.dev/frontend/gateway"
 )
 
@@ -109,7 +108,10 @@ func runCanaryStart(ctx context.Context, args []string) error {
 
 	// The gateway checks the rest, since it knows the served models.
 	if c.Model == "" || c.Version == "" {
-		return deploy.UsageError("canary start: want -model and -version")
+		return usageErrorf("canary start: want -model and -version")
+	}
+	if !(c.Share >= 0 && c.Share <= 1) || !(c.Shadow >= 0 && c.Shadow <= 1) || !(c.Tolerance >= 0) {
+		return usageErrorf("canary start: -share %v -shadow %v -tolerance %v: want 0 to 1, 0 to 1, and 0 or more", c.Share, c.Shadow, c.Tolerance)
 	}
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -127,7 +129,7 @@ func canaryEnd(word string) func(context.Context, []string) error {
 			return err
 		}
 		if *name == "" {
-			return deploy.UsageError("canary " + word + ": want -model")
+			return usageErrorf("canary %s: want -model", word)
 		}
 		return f.call(ctx, http.MethodPost, gateway.CanaryPath+"/"+url.PathEscape(*name)+"/"+word, nil)
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"downbeat.dev/bench/chaos"
-	"downbeat.dev/deploy"
 )
 
 // chaosCommand runs experiments on deployments of this binary. With -caller it is the calling process of a trial.
@@ -47,14 +46,18 @@ func runChaos(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.Repeats < 1 || o.Limit < 0 {
-		return deploy.UsageError(fmt.Sprintf("chaos: -repeats %d -limit %v: want at least 1, and 0 or more", o.Repeats, o.Limit))
+		return usageErrorf("chaos: -repeats %d -limit %v: want at least 1, and 0 or more", o.Repeats, o.Limit)
 	}
 
 	if *only != "" {
 		var err error
 		if o.Only, err = regexp.Compile(*only); err != nil {
-			return fmt.Errorf("chaos: -only: %w", err)
+			return usageErrorf("chaos: -only: %v", err)
 		}
+	}
+
+	if err := o.Check(); err != nil {
+		return usageErrorf("chaos: %v", err)
 	}
 
 	// The parts and the caller run as further processes of this binary.

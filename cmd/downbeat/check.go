@@ -25,6 +25,10 @@ func checkCommand() command {
 				return err
 			}
 
+			// A wrong rate is an error also where it has no effect.
+			if err := a.checkFlags(); err != nil {
+				return err
+			}
 			if a.dirs != "" {
 				return a.run(os.Stdout)
 			}

@@ -16,7 +16,6 @@ import (
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/deploy"
 )
 
 // applicationCheck checks applications against the models of their repository.
@@ -33,10 +32,17 @@ func (c *applicationCheck) register(fs *flag.FlagSet) {
 	fs.DurationVar(&c.hop, "hop", 500*time.Microsecond, "with -models: latency from one stage to the next")
 }
 
+func (c *applicationCheck) checkFlags() error {
+	if !(c.rate > 0 && c.rate <= 1e6) || c.hop < 0 || c.hop > time.Second {
+		return usageErrorf("check: -rate %v, -hop %v: want more than 0 to 1000000 and 0 to 1s", c.rate, c.hop)
+	}
+	return nil
+}
+
 // run prints a table of each application's stages. The error names the applications that do not fit.
 func (c *applicationCheck) run(w io.Writer) error {
-	if !(c.rate > 0 && c.rate <= 1e6) || c.hop < 0 || c.hop > time.Second {
-		return deploy.UsageError(fmt.Sprintf("check: -rate %v, -hop %v: want more than 0 to 1000000 and 0 to 1s", c.rate, c.hop))
+	if err := c.checkFlags(); err != nil {
+		return err
 	}
 	r, err := repo.OpenAll(strings.Split(c.dirs, ","), repo.Options{})
 	if err != nil {

@@ -47,11 +47,11 @@ func runDemo(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) > 0:
-		return deploy.UsageError(fmt.Sprintf("demo: unexpected %q: only flags are allowed", rest[0]))
+		return usageErrorf("demo: unexpected %q: only flags are allowed", rest[0])
 	case span <= 0 || span > time.Hour || !(rate >= 0 && rate <= 1e6):
-		return deploy.UsageError(fmt.Sprintf("demo: duration %v, rate %v: want up to 1h and 0 to 1000000", span, rate))
+		return usageErrorf("demo: duration %v, rate %v: want up to 1h and 0 to 1000000", span, rate)
 	case cameras < -1 || cameras > camerasMost:
-		return deploy.UsageError(fmt.Sprintf("demo: cameras %d: want -1 to %d", cameras, camerasMost))
+		return usageErrorf("demo: cameras %d: want -1 to %d", cameras, camerasMost)
 	}
 
 	if cameras == -1 {

@@ -74,11 +74,11 @@ func runDemoDrift(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) > 0:
-		return deploy.UsageError(fmt.Sprintf("demo drift: unexpected %q: only flags are allowed", rest[0]))
+		return usageErrorf("demo drift: unexpected %q: only flags are allowed", rest[0])
 	case span < driftEvery || span > time.Hour || !(rate >= 0 && rate <= 1e5):
-		return deploy.UsageError(fmt.Sprintf("demo drift: duration %v, rate %v: want 2s to 1h and 0 to 100000", span, rate))
+		return usageErrorf("demo drift: duration %v, rate %v: want 2s to 1h and 0 to 100000", span, rate)
 	case strings.Contains(c.Models, ","):
-		return deploy.UsageError(fmt.Sprintf("demo drift: models %q: want one directory, the one with %s", c.Models, driftModel))
+		return usageErrorf("demo drift: models %q: want one directory, the one with %s", c.Models, driftModel)
 	}
 
 	// Keep learnt versions out of the tree's repository.

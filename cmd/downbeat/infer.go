@@ -42,9 +42,9 @@ func runInfer(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) != 2:
-		return deploy.UsageError("infer: want a model and a file: downbeat infer [flags] MODEL FILE")
+		return usageErrorf("infer: want a model and a file: downbeat infer [flags] MODEL FILE")
 	case timeout < 0 || timeout > time.Hour:
-		return deploy.UsageError(fmt.Sprintf("infer: timeout: %v: want 0 to 1h", timeout))
+		return usageErrorf("infer: timeout: %v: want 0 to 1h", timeout)
 	}
 
 	if c.LogLevel == deploy.Default().LogLevel {

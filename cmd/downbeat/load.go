@@ -51,9 +51,9 @@ func runLoad(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) > 0:
-		return deploy.UsageError(fmt.Sprintf("load: unexpected %q: only flags are allowed", rest[0]))
+		return usageErrorf("load: unexpected %q: only flags are allowed", rest[0])
 	case f.slo < 0 || f.slo > time.Hour:
-		return deploy.UsageError(fmt.Sprintf("load: slo: %v: want 0 to 1h", f.slo))
+		return usageErrorf("load: slo: %v: want 0 to 1h", f.slo)
 	}
 	if err := f.checkFlags(); err != nil {
 		return err
@@ -147,14 +147,14 @@ func startClient(ctx context.Context, c deploy.Config) (*downbeat.System, error)
 // checkFlags checks the flags that can be checked without a scheduler.
 func (f *loadFlags) checkFlags() error {
 	if !(f.shape.Rate > 0 && f.shape.Rate <= 1e6) || f.shape.Span <= 0 || f.shape.Span > 24*time.Hour {
-		return deploy.UsageError(fmt.Sprintf("load: rate %v, duration %v: want above 0 to 1000000, and above 0 to 24h", f.shape.Rate, f.shape.Span))
+		return usageErrorf("load: rate %v, duration %v: want above 0 to 1000000, and above 0 to 24h", f.shape.Rate, f.shape.Span)
 	}
 
 	// A plan of one second reveals errors in the shape without generating millions of arrivals.
 	short := f.shape
 	short.Rate, short.Span = 1, time.Second
 	if _, err := short.Plan(1); err != nil {
-		return deploy.UsageError("load: " + err.Error())
+		return usageErrorf("load: %v", err)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func parse(fs *flag.FlagSet, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return deploy.UsageError(fmt.Sprintf("unexpected %q: %s takes flags only", fs.Arg(0), fs.Name()))
+		return usageErrorf("unexpected %q: %s takes flags only", fs.Arg(0), fs.Name())
 	}
 	return nil
 }

@@ -132,18 +132,6 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestWrongCommandLinesExitWith2 runs command lines that each command refuses by itself, after the flags were read.
-func TestWrongCommandLinesExitWith2(t *testing.T) {
-	for _, line := range []string{"infer vehicle-s", "infer -timeout 2h vehicle-s x", "rollback vehicle-s", "load now", "load -slo 2h", "load -rate 0", "load -arrivals never",
-		"demo now", "demo -rate -1", "demo -cameras -2", "demo drift now", "demo drift -duration 1s", "backend -cores 1,1", "serve now",
-		"serve -queue-max -5", "serve -http nonsense", "gateway -trace-rate 2", "demo drift -models a,b"} {
-		err := silently(t, func() error { return runLine(t.Context(), strings.Fields(line)) })
-		if got := exitCode(t.Context(), err); got != 2 {
-			t.Errorf("%s: exit code %d: %v", line, got, err)
-		}
-	}
-}
-
 // TestDriftNeedsItsModel: a directory without the model is named before the pictures are rendered.
 func TestDriftNeedsItsModel(t *testing.T) {
 	dir := t.TempDir()

@@ -15,19 +15,22 @@ import (
 
 // modelsCommand returns the commands that make and check the models in models/.
 func modelsCommand() command {
-	words := []command{
+	return command{name: "models", summary: "train, check and illustrate the models in models/: train, check, readme, render",
+		run: func(ctx context.Context, args []string) error {
+			return runNamed(ctx, "downbeat models", modelCommands(), args, func(w io.Writer) {
+				fmt.Fprint(w, usageOf("downbeat models"))
+				printCommands(w, modelCommands())
+			})
+		}}
+}
+
+func modelCommands() []command {
+	return []command{
 		{"train", "train the models from scratch on rendered scenes", trainModels},
 		{"check", "compare the models' graphs with their configuration and measure their accuracy", checkModels},
 		{"readme", "measure accuracy and latency of all models and write them to README.md of the repository", readmeModels},
 		{"render", "write sample pictures of the rendered scenes", renderModels},
 	}
-	return command{name: "models", summary: "train, check and illustrate the models in models/: train, check, readme, render",
-		run: func(ctx context.Context, args []string) error {
-			return runNamed(ctx, "downbeat models", words, args, func(w io.Writer) {
-				fmt.Fprint(w, usageOf("downbeat models"))
-				printCommands(w, words)
-			})
-		}}
 }
 
 // imagesMost is the largest number of held-out images.
@@ -48,7 +51,10 @@ func trainModels(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.Parallel < 1 || o.Parallel > 64 {
-		return fmt.Errorf("models train: -parallel %d: want 1 to 64", o.Parallel)
+		return usageErrorf("models train: -parallel %d: want 1 to 64", o.Parallel)
+	}
+	if err := o.Check(); err != nil {
+		return usageErrorf("models train: %v", err)
 	}
 	return models.Make(ctx, o)
 }
@@ -63,7 +69,7 @@ func checkModels(ctx context.Context, args []string) error {
 	}
 
 	if *images < -1 || *images > imagesMost {
-		return fmt.Errorf("models check: -images %d: want -1 to %d", *images, imagesMost)
+		return usageErrorf("models check: -images %d: want -1 to %d", *images, imagesMost)
 	}
 	return models.Check(ctx, os.Stdout, *dir, *images, *library)
 }
@@ -77,7 +83,7 @@ func readmeModels(ctx context.Context, args []string) error {
 		return err
 	}
 	if *images < 0 || *images > imagesMost {
-		return fmt.Errorf("models readme: -images %d: want 0 to %d", *images, imagesMost)
+		return usageErrorf("models readme: -images %d: want 0 to %d", *images, imagesMost)
 	}
 	return models.WriteReadme(ctx, *dir, *images, *library)
 }
@@ -93,7 +99,7 @@ func renderModels(ctx context.Context, args []string) error {
 	}
 
 	if *n < 1 || *n > 10_000 {
-		return fmt.Errorf("models render: -n %d: want 1 to 10000", *n)
+		return usageErrorf("models render: -n %d: want 1 to 10000", *n)
 	}
 
 	// nil conditions mean mixed: each picture draws its own.
@@ -104,7 +110,7 @@ func renderModels(ctx context.Context, args []string) error {
 		v := map[string]scene.Conditions{"day": scene.Day(), "night": scene.Night()}[*when]
 		c = &v
 	default:
-		return fmt.Errorf("models render: -conditions %q: want mixed, day or night", *when)
+		return usageErrorf("models render: -conditions %q: want mixed, day or night", *when)
 	}
 
 	// List the written pictures even if one failed.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"downbeat.dev/deploy"
 	"downbeat.dev/rdma/kernel"
 )
 
@@ -35,12 +34,12 @@ func netCommand() command {
 				return err
 			}
 			if *length <= 0 || *length > time.Hour {
-				return deploy.UsageError(fmt.Sprintf("net: -for %v: want more than 0 and up to 1h", *length))
+				return usageErrorf("net: -for %v: want more than 0 and up to 1h", *length)
 			}
 
 			watched, err := parseNumbers(*pids, 1<<22)
 			if err != nil {
-				return fmt.Errorf("-pids: %w", err)
+				return usageErrorf("net: -pids: %v", err)
 			}
 
 			if len(watched) == 0 {
@@ -49,7 +48,7 @@ func netCommand() command {
 
 			list, err := parseNumbers(*ports, 1<<16-1)
 			if err != nil {
-				return fmt.Errorf("-ports: %w", err)
+				return usageErrorf("net: -ports: %v", err)
 			}
 			narrow := make([]uint16, len(list))
 			for i, p := range list {

@@ -34,11 +34,15 @@ func livePlanners() []command {
 type planFlags struct {
 	*statusFlags
 	fs *flag.FlagSet
+
+	// Of a proposal only.
+	parts int
+	moves float64
 }
 
 func newPlanFlags(word string) *planFlags {
 	fs := flag.NewFlagSet("downbeat plan "+word, flag.ContinueOnError)
-	return &planFlags{addStatusFlags(fs, "downbeat serve's gateway, or of a scheduler's -metrics"), fs}
+	return &planFlags{statusFlags: addStatusFlags(fs, "downbeat serve's gateway, or of a scheduler's -metrics"), fs: fs}
 }
 
 // parse parses the flags and reads the files that they name.
@@ -46,17 +50,21 @@ func (f *planFlags) parse(args []string) (access, error) {
 	if err := parse(f.fs, args); err != nil {
 		return access{}, err
 	}
+	if f.parts < 0 || !(f.moves >= 0 && f.moves <= 1) {
+		return access{}, usageErrorf("%s: -parts %d -moves %v: want 0 or more, and 0 to 1", f.name, f.parts, f.moves)
+	}
 	return f.access()
 }
 
-// proposalFlags registers the flags of a proposal.
-func (f *planFlags) proposalFlags() (parts *int, moves *float64) {
-	return f.fs.Int("parts", 0, "`number` of sub-clusters per kind of GPU; 0: as few as memory allows"),
-		f.fs.Float64("moves", 0.05, "`share` of the models that may move, weighted by their load time, 0 to 1")
+// addProposalFlags registers the flags of a proposal.
+func (f *planFlags) addProposalFlags() {
+	f.fs.IntVar(&f.parts, "parts", 0, "`number` of sub-clusters per kind of GPU; 0: as few as memory allows")
+	f.fs.Float64Var(&f.moves, "moves", 0.05, "`share` of the models that may move, weighted by their load time, 0 to 1")
 }
 
-func proposalQuery(parts int, moves float64) string {
-	q := url.Values{"parts": {strconv.Itoa(parts)}, "moves": {strconv.FormatFloat(moves, 'g', -1, 64)}}
+// proposalPath returns the path and the query of a proposal.
+func (f *planFlags) proposalPath() string {
+	q := url.Values{"parts": {strconv.Itoa(f.parts)}, "moves": {strconv.FormatFloat(f.moves, 'g', -1, 64)}}
 	return "/v2/downbeat/plan/proposal?" + q.Encode()
 }
 
@@ -75,12 +83,12 @@ func runPlanShow(ctx context.Context, args []string) error {
 
 func runPlanProposal(ctx context.Context, args []string) error {
 	f := newPlanFlags("dry-run")
-	parts, moves := f.proposalFlags()
+	f.addProposalFlags()
 	a, err := f.parse(args)
 	if err != nil {
 		return err
 	}
-	text, err := fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), a)
+	text, err := fetchStatus(ctx, f.url, f.proposalPath(), a)
 	if err != nil {
 		return fmt.Errorf("plan dry-run: %w", err)
 	}
@@ -99,7 +107,7 @@ func runPlanProposal(ctx context.Context, args []string) error {
 
 func runPlanApply(ctx context.Context, args []string) error {
 	f := newPlanFlags("apply")
-	parts, moves := f.proposalFlags()
+	f.addProposalFlags()
 	file := f.fs.String("f", "", "`file` written by dry-run -o json, or - for standard input; empty: apply a new proposal")
 	wait := f.fs.Bool("wait", false, "wait until the plan has ended")
 	a, err := f.parse(args)
@@ -110,7 +118,7 @@ func runPlanApply(ctx context.Context, args []string) error {
 	var plan []byte
 	switch *file {
 	case "":
-		plan, err = fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), a)
+		plan, err = fetchStatus(ctx, f.url, f.proposalPath(), a)
 	case "-":
 		plan, err = io.ReadAll(os.Stdin)
 	default:

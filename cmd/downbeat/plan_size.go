@@ -13,7 +13,6 @@ import (
 
 	"downbeat.dev/bench/sizing"
 	"downbeat.dev/core/arrivals"
-	"downbeat.dev/deploy"
 )
 
 // sizeFlags are the flags of plan size.
@@ -40,8 +39,11 @@ func planSize() command {
 
 			// Read all inputs before the first simulation, which may take minutes.
 			services, kinds, err := f.load()
-			if err != nil {
-				return deploy.UsageError("plan size: " + err.Error())
+			switch _, unreadable := errors.AsType[*os.PathError](err); {
+			case unreadable:
+				return fmt.Errorf("plan size: %w", err)
+			case err != nil:
+				return usageErrorf("plan size: %v", err)
 			}
 			return f.run(ctx, services, kinds)
 		}}
@@ -114,7 +116,7 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return services, kinds, errors.Join(f.setPrices(kinds), f.o.Validate())
+	return services, kinds, errors.Join(f.setPrices(kinds), f.o.Validate(), sizing.CheckServices(services, f.o.Span))
 }
 
 // eachPair splits a list at its commas; an empty list yields nothing.
@@ -200,6 +202,9 @@ func parseVariants(family, members string) ([]sizing.Variant, error) {
 func (f *sizeFlags) setSLOs(all []sizing.Service, at func(flag, name string) (*sizing.Service, error)) error {
 	// A single duration applies to all models.
 	if d, err := time.ParseDuration(f.slos); err == nil {
+		if d <= 0 {
+			return fmt.Errorf("-slo %v: want a duration above 0, such as 50ms", d)
+		}
 		for i := range all {
 			all[i].SLO = d
 		}

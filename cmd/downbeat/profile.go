@@ -38,10 +38,10 @@ func runProfile(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.Rounds < 1 || o.Rounds > 100_000 {
-		return fmt.Errorf("profile: rounds: %d: want 1 to 100000", o.Rounds)
+		return usageErrorf("profile: rounds: %d: want 1 to 100000", o.Rounds)
 	}
 	if o.Core < -1 {
-		return fmt.Errorf("profile: core: %d: want a core's number, or -1 (do not pin)", o.Core)
+		return usageErrorf("profile: core: %d: want a core's number, or -1 (do not pin)", o.Core)
 	}
 
 	o.Only = fs.Args()

@@ -26,7 +26,7 @@ func runRollback(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) != 2:
-		return deploy.UsageError("rollback: want a model and a version: downbeat rollback [flags] MODEL VERSION")
+		return usageErrorf("rollback: want a model and a version: downbeat rollback [flags] MODEL VERSION")
 	}
 
 	if c.LogLevel == deploy.Default().LogLevel {

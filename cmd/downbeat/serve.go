@@ -45,10 +45,12 @@ func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*
 			return err
 		}
 		if len(rest) > 0 {
-			return deploy.UsageError(fmt.Sprintf("%s: unexpected %q: only flags are allowed", name, rest[0]))
+			return usageErrorf("%s: unexpected %q: only flags are allowed", name, rest[0])
 		}
-
 		c.Config = knobs
+		if err := c.CheckListener("metrics", c.Metrics); c.Metrics != "" && err != nil {
+			return usageErrorf("%v", err)
+		}
 
 		// All flags and files have been read, and nothing has been started.
 		if printConfig {

@@ -12,7 +12,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"downbeat.dev/deploy"
 	"downbeat.dev/frontend/app"
 )
 
@@ -28,7 +27,7 @@ func runSessionsCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	if *frames < 0 {
-		return deploy.UsageError(fmt.Sprintf("sessions: -frames %d: want 0 or more", *frames))
+		return usageErrorf("sessions: -frames %d: want 0 or more", *frames)
 	}
 
 	var x app.Status

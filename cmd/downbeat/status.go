@@ -51,7 +51,7 @@ func (f *statusFlags) access() (access, error) {
 	}
 	for at := range strings.SplitSeq(f.url, ",") {
 		if u, err := url.Parse(at); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return access{}, deploy.UsageError(fmt.Sprintf("%s: -url %s: want http://HOST:PORT or https://HOST:PORT", f.name, at))
+			return access{}, usageErrorf("%s: -url %s: want http://HOST:PORT or https://HOST:PORT", f.name, at)
 		}
 	}
 
