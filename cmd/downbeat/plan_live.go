@@ -200,7 +200,7 @@ func printPlanStatus(out io.Writer, s *engine.PlanStatus) error {
 	if s.Number == 0 {
 		fmt.Fprintln(out, "No plan was applied since the scheduler started.")
 	} else {
-		fmt.Fprintf(out, "Plan %d is %s: %d steps taken, %d left\n", s.Number, s.State, s.Taken, s.Left)
+		fmt.Fprintf(out, "Plan %d is %s: %s taken, %d left\n", s.Number, s.State, countNoun(s.Taken, "step", "steps"), s.Left)
 	}
 	for _, x := range s.UnderWay {
 		fmt.Fprintf(out, "  under way: %s %s on %s\n", x.Act, x.Model, x.GPU)
@@ -236,7 +236,8 @@ func mebibytes(n int64) string {
 }
 
 func printProposal(out io.Writer, p *engine.ProposedPlan) error {
-	fmt.Fprintf(out, "Plan %d: %d sub-clusters, %d models move, imbalance of demand %.4f, of memory %.4f\n", p.Number, p.SubClusters, p.Moved, p.ImbalanceDemand, p.ImbalanceMemory)
+	fmt.Fprintf(out, "Plan %d: %s, %s, imbalance of demand %.4f, of memory %.4f\n", p.Number,
+		countNoun(p.SubClusters, "sub-cluster", "sub-clusters"), countNoun(p.Moved, "model moves", "models move"), p.ImbalanceDemand, p.ImbalanceMemory)
 	if len(p.NotServed) > 0 {
 		fmt.Fprintf(out, "  not served for a while, since no GPU has room for both: %s\n", strings.Join(p.NotServed, ", "))
 	}
@@ -251,12 +252,24 @@ func printProposal(out io.Writer, p *engine.ProposedPlan) error {
 		return err
 	}
 
+	if len(p.Steps) == 0 {
+		_, err := fmt.Fprintln(out, "No step: every model is where the plan puts it.")
+		return err
+	}
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "STEP\tACT\tMODEL\tGPU")
 	for _, s := range p.Steps {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", s.Number, s.Act, s.Model, s.GPU)
 	}
 	return w.Flush()
+}
+
+// countNoun returns a number with the noun in the form that fits it.
+func countNoun(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // nameGPUs names the GPUs of a sub-cluster: of many the first and the last.

@@ -42,10 +42,18 @@ func TestProposalTellsTheAssignment(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := strings.Join(strings.Fields(out.String()), " ")
-	for _, want := range []string{"Plan 2: 2 sub-clusters, 1 models move", "b/0 0.25 k:1 n:1", "b/1 … b/5 (5) 3.50 m:1", "1 load m:1 b/1"} {
+	for _, want := range []string{"Plan 2: 2 sub-clusters, 1 model moves", "b/0 0.25 k:1 n:1", "b/1 … b/5 (5) 3.50 m:1", "1 load m:1 b/1"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
+	}
+
+	out.Reset()
+	if err := printProposal(&out, &engine.ProposedPlan{Plan: engine.Plan{Number: 3}, SubClusters: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "Plan 3: 1 sub-cluster, 0 models move") || !strings.Contains(text, "No step") || strings.Contains(text, "ACT") {
+		t.Errorf("a plan without steps:\n%s", text)
 	}
 }
 
@@ -63,7 +71,7 @@ func TestPlansOverHTTP(t *testing.T) {
 		}
 		switch {
 		case strings.Contains(string(body), "refuse"):
-			http.Error(w, "plan refused: older than what runs", http.StatusConflict)
+			http.Error(w, `{"error":"plan refused: older than what runs"}`, http.StatusConflict)
 		case strings.Contains(r.URL.Path, "proposal"):
 			_ = json.NewEncoder(w).Encode(engine.ProposedPlan{Plan: engine.Plan{Number: 5}})
 		default:
@@ -94,7 +102,7 @@ func TestPlansOverHTTP(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"refuse":5}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, args := range map[string][]string{"older than what runs": {"-url", s.URL, "-f", file}, "no such file": {"-f", file + "x"}, "want table or json": {"-o", "xml"}} {
+	for want, args := range map[string][]string{"409 Conflict: plan refused: older than what runs": {"-url", s.URL, "-f", file}, "no such file": {"-f", file + "x"}, "want table or json": {"-o", "xml"}} {
 		if err := runPlanApply(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
 		}

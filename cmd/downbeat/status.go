@@ -136,8 +136,18 @@ func answerText(answer *http.Response, err error) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case answer.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s: %s", answer.Request.URL.Host, answer.Status, text)
+		return nil, fmt.Errorf("%s: %s: %s", answer.Request.URL.Host, answer.Status, refusalText(text))
 	}
 
 	return text, nil
+}
+
+// refusalText returns the reason in the body of a refusal: {"error": REASON} from a part of Downbeat, any other text
+// from a proxy.
+func refusalText(body []byte) string {
+	var refusal struct{ Error string }
+	if json.Unmarshal(body, &refusal) == nil && refusal.Error != "" {
+		return refusal.Error
+	}
+	return strings.TrimSpace(string(body))
 }

@@ -108,7 +108,7 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 	v.Parts, v.MoveShare = o.Parts, o.MoveShare
 	p, err := plan.PlaceModels(v.Snapshot)
 	if err != nil {
-		return x, err
+		return x, v.namePool(err)
 	}
 	r, err := plan.Reconfigure(*v.Fleet(), v.Present, p.Wanted)
 	if err != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -136,6 +137,21 @@ func (v *placementView) describeStep(s plan.Step) PlanStep {
 }
 
 func (v *placementView) gpuName(g int32) string { return v.gpus[g].String() }
+
+// namePool returns an error of plan.PlaceModels that names the pool's GPUs instead of numbering them.
+func (v *placementView) namePool(err error) error {
+	pool, ok := errors.AsType[*plan.PoolError](err)
+	if !ok {
+		return err
+	}
+
+	// A pool may have thousands of GPUs; the first one says which pool it is.
+	name := v.gpuName(pool.GPUs[0])
+	if more := len(pool.GPUs) - 1; more > 0 {
+		name = fmt.Sprintf("%s and %d more", name, more)
+	}
+	return fmt.Errorf("GPU %s: %w", name, pool.Err)
+}
 
 // String returns the operators' name of a GPU: its backend and its number there.
 func (k gpuKey) String() string { return fmt.Sprintf("%s/%d", k.backend, k.index) }

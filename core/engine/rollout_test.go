@@ -341,7 +341,7 @@ func TestAProposedPlanIsApplied(t *testing.T) {
 			t.Errorf("model %s is not on the GPUs of one sub-cluster: %s", m, got)
 		}
 	}
-	if _, err := s.e.ProposePlan(PlanOptions{Parts: 9}); err == nil || !strings.Contains(err.Error(), "sub-clusters") {
+	if _, err := s.e.ProposePlan(PlanOptions{Parts: 9}); err == nil || err.Error() != "GPU a/0 and 3 more: plan: number of sub-clusters is 9, want at most 4, the number of GPUs" {
 		t.Errorf("nine sub-clusters of four GPUs: %v", err)
 	}
 }

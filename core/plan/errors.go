@@ -16,6 +16,18 @@ func (e *InfeasibleError) Error() string {
 	return fmt.Sprintf("plan: %s: %.6g %s needed, %.6g allowed: %.6g too much", e.Constraint, e.Needed, e.Unit, e.Allowed, e.Needed-e.Allowed)
 }
 
+// PoolError says why the models of a pool cannot be placed. GPUs are the pool's.
+type PoolError struct {
+	GPUs []int32
+	Err  error
+}
+
+func (e *PoolError) Error() string {
+	return fmt.Sprintf("pool of %d GPUs, the first of them %d: %v", len(e.GPUs), e.GPUs[0], e.Err)
+}
+
+func (e *PoolError) Unwrap() error { return e.Err }
+
 // refuse returns an error that names the field, the value and the allowed values.
 func refuse(field string, value any, want string) error {
 	return fmt.Errorf("plan: %s is %v, want %s", field, value, want)

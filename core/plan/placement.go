@@ -66,7 +66,7 @@ type PlacedSubCluster struct {
 // and Assign assigns the pool's models to them (Symphony §4.7). A model that no GPU has stays unloaded, because
 // unloading it was intended. A model in several pools stays in all of them.
 //
-// It fails with an InfeasibleError if a pool has no room for its models.
+// It fails with a PoolError if a pool has no room for its models, or fewer GPUs than Parts.
 func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	if err := s.validate(); err != nil {
 		return PlacementPlan{}, err
@@ -91,7 +91,7 @@ func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	}
 	for pool := range pools {
 		if err := s.placePool(pool, &p); err != nil {
-			return PlacementPlan{}, fmt.Errorf("pool %d: %w", pool, err)
+			return PlacementPlan{}, &PoolError{s.poolGPUs(pool), err}
 		}
 	}
 	return p, s.Fleet().validate(s.Present, p.Wanted)
@@ -215,9 +215,12 @@ func (s *Snapshot) dividePool(gpus []int32, services []Service) (parts [][]int32
 		if n, err = FewestSubClusters(services, min(bytesMax, s.leastMemory(gpus)), 0); err != nil {
 			return nil, err
 		}
+		if n > len(gpus) {
+			return nil, &InfeasibleError{"sub-clusters with memory for all models, of one GPU each", float64(n), float64(len(gpus)), "GPUs"}
+		}
 	}
 	if n > len(gpus) {
-		return nil, &InfeasibleError{"sub-clusters of a pool", float64(n), float64(len(gpus)), "GPUs"}
+		return nil, refuse("number of sub-clusters", n, fmt.Sprintf("at most %d, the number of GPUs", len(gpus)))
 	}
 
 	// If the division has a remainder, the first ones get one GPU more.

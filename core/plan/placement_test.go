@@ -145,7 +145,7 @@ func TestPlacedModelsAreApartByTheirRoom(t *testing.T) {
 func TestPlacementRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Snapshot){
 		"parts is -1":       func(s *Snapshot) { s.Parts = -1 },
-		"sub-clusters of a": func(s *Snapshot) { s.Parts = 3 },
+		"want at most 2": func(s *Snapshot) { s.Parts = 3 },
 		"rate is NaN":       func(s *Snapshot) { s.Models[0].Rate = nan() },
 		"GPU 1: pool":       func(s *Snapshot) { s.GPUs[1].Memory = -5 },
 		"number of models":  func(s *Snapshot) { s.Present = nil },
