@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/model"
@@ -45,19 +46,20 @@ func (b *Backend) handFile(models []*device.Model) (after func()) {
 	return func() { set(nil) }
 }
 
-// predecessorOf returns the number of the version that m, a learnt one, follows; false if m is none, or the version is
-// not on every GPU.
+// predecessorOf returns the number of the version that m, a learnt one, follows: the latest that is loaded on every GPU. Of
+// an earlier one the graph may be another, and its profile. false if m is none, or no version is on every GPU.
 func (b *Backend) predecessorOf(m *device.Model) (number uint32, ok bool) {
 	if b.learnt.name != m.Name {
 		return 0, false
 	}
 
+	latest := 0
 	for i, e := range b.modelEntries() {
 		same := e.model.Name == m.Name && e.model != m && e.measured && e.model.Profile != nil && e.model.BatchMax == m.BatchMax
-		if same && e.model.Source.SameTensors(m.Source) && b.loadedEverywhere(uint32(i)) {
-			return uint32(i), true
+		version, err := strconv.Atoi(e.model.Version)
+		if err == nil && version > latest && same && e.model.Source.SameTensors(m.Source) && b.loadedEverywhere(uint32(i)) {
+			number, latest = uint32(i), version
 		}
 	}
-
-	return 0, false
+	return number, latest > 0
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/core/wire"
 )
 
@@ -88,5 +89,36 @@ func TestALearntVersionIsMadeFromTheOneBefore(t *testing.T) {
 		if got := fmt.Sprint(r.states(1), r.states(0)); got != "[loaded] [unloading unloaded]" {
 			t.Errorf("reports: %v", got)
 		}
+	}
+}
+
+// TestALearntVersionFollowsTheLatest: of two versions that are loaded, with other graphs, a learnt one follows the later. It
+// takes as long as that one does.
+func TestALearntVersionFollowsTheLatest(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 100 * time.Microsecond, batchMax: 2})
+	s := &shelf{models: map[string]*device.Model{}}
+	r.config.Find = s.find
+	put := func(version string, m *device.Model) {
+		next, source := *m, *m.Source
+		next.Version, source.Version, next.Source = version, version, &source
+		s.models["m"] = &next
+	}
+
+	slower := devicetest.Emulated(t, "m", 2, 2*time.Millisecond, 0, r.model.Source.Inputs, r.model.Source.Outputs)
+	put("2", slower)
+	if err := r.LoadModel(t.Context(), "m", "2"); err != nil {
+		t.Fatal(err)
+	}
+	if !r.loadedEverywhere(0) || !r.loadedEverywhere(1) {
+		t.Fatal("one version is loaded: the test shows nothing")
+	}
+
+	put("3", slower)
+	s.models["m"].Profile = devicetest.Emulated(t, "m", 2, 5*time.Millisecond, 0, r.model.Source.Inputs, r.model.Source.Outputs).Profile // of another host
+	if err := r.LoadLearnt(t.Context(), "m", "3", []byte("weights")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.modelEntries()[2].model.Profile.Exec(1), 2*time.Millisecond; got != want {
+		t.Errorf("version 3 is said to take %v, and takes %v as version 2 does", got, want)
 	}
 }
