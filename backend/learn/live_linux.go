@@ -171,11 +171,10 @@ func (s *Live) RollBack(version string) error {
 
 	// Withdraw the steps, so that the learner is free when the running step ends.
 	s.work.Withdraw()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return fmt.Errorf("roll back %s: the learner has ended", s.name)
+	if err := s.lockForCommand(); err != nil {
+		return fmt.Errorf("roll back %s: %w", s.name, err)
 	}
+	defer s.mu.Unlock()
 
 	// Publishing the old weights takes as long as any publication; the caller waits.
 	err = s.learner.Rollback(n)
@@ -184,6 +183,26 @@ func (s *Live) RollBack(version string) error {
 	s.offerSteps()
 	return err
 }
+
+// lockForCommand locks mu for a command, unless the learner ends first: a step that hangs holds mu for good, and the backend's
+// end waits for commands.
+func (s *Live) lockForCommand() error {
+	for !s.mu.TryLock() {
+		select {
+		case <-s.stop:
+			return errEnded
+		case <-time.After(time.Millisecond):
+		}
+	}
+
+	if s.closed {
+		s.mu.Unlock()
+		return errEnded
+	}
+	return nil
+}
+
+var errEnded = errors.New("the learner has ended")
 
 // Standing returns the learner's state as of a moment ago, without waiting for a step.
 func (s *Live) Standing() Standing {

@@ -85,3 +85,27 @@ func TestAStepThatStopsAsksForNoMore(t *testing.T) {
 		t.Errorf("stopped %d times", stops)
 	}
 }
+
+// TestARollbackDoesNotOutliveItsLearner: a rollback waits for a step that hangs. When the learner is closed it ends, because
+// the backend's end waits for the commands under way.
+func TestARollbackDoesNotOutliveItsLearner(t *testing.T) {
+	live := &Live{name: "m", stop: make(chan struct{}), log: slog.New(slog.DiscardHandler)}
+	live.mu.Lock() // by the step
+	ended := make(chan error, 1)
+	go func() { ended <- live.lockForCommand() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("the rollback did not wait for the step: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+
+	close(live.stop)
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the rollback goes on beside the step")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the rollback waits for good")
+	}
+}
