@@ -25,45 +25,70 @@ const lessonsMost = 16 << 20
 // Teach sends samples with their true classes to the model's learners on the backends. Backends read them from this
 // process's memory; when Teach returns they have them. If nothing learns the model, the error is a CommandError with
 // CommandUnknown.
-func (c *Client) Teach(ctx context.Context, model string, lessons []LabelledSample) error {
-	if len(lessons) == 0 {
+func (c *Client) Teach(ctx context.Context, model string, samples []LabelledSample) error {
+	if len(samples) == 0 {
 		return errors.New("teach: no lessons, want one at least")
 	}
 
 	// A command names one version. Mostly one version has answered all of them.
 	var failed []error
-	for len(lessons) > 0 {
-		var of, others []LabelledSample
-		for _, l := range lessons {
-			if l.Version == lessons[0].Version {
-				of = append(of, l)
-			} else {
-				others = append(others, l)
-			}
-		}
-		failed = append(failed, c.teachAnswered(ctx, model, of))
-		lessons = others
+	for _, g := range groupLessons(samples) {
+		failed = append(failed, c.teachAnswered(ctx, model, g))
 	}
 	return errors.Join(failed...)
 }
 
+// lessons are the samples that one version has answered; empty: their answers are not known.
+type lessons struct {
+	version string
+	samples []LabelledSample
+}
+
+// groupLessons returns the samples by the version that answered them, in the order of their first ones.
+func groupLessons(all []LabelledSample) (groups []lessons) {
+	place := map[string]int{}
+	for _, l := range all {
+		version := l.answeredBy()
+		at, known := place[version]
+		if !known {
+			at = len(groups)
+			place[version], groups = at, append(groups, lessons{version: version})
+		}
+		groups[at].samples = append(groups[at].samples, l)
+	}
+	return groups
+}
+
+// answeredBy returns the version whose answer is sent with the sample. Class and answer have 16 bits each in a message: with
+// more, the learner would take another class for the true one.
+func (l *LabelledSample) answeredBy() string {
+	if l.Class >= answersMost || l.Answered >= answersMost-1 {
+		return ""
+	}
+	return l.Version
+}
+
+// answersMost bounds the classes that can be sent with an answer.
+const answersMost = 1 << 16
+
 // teachAnswered sends the samples that one version has answered.
-func (c *Client) teachAnswered(ctx context.Context, model string, lessons []LabelledSample) error {
-	err := c.teachVersion(ctx, model, lessons[0].Version, lessons)
+func (c *Client) teachAnswered(ctx context.Context, model string, g lessons) error {
+	err := c.teachVersion(ctx, model, g)
 
 	// A backend of the release before knows no answers, and takes them for classes that the model has not.
 	var refused *CommandError
-	if lessons[0].Version != "" && errors.As(err, &refused) && refused.Code == CommandFailed {
-		return c.teachVersion(ctx, model, "", lessons)
+	if g.version != "" && errors.As(err, &refused) && refused.Code == CommandFailed {
+		g.version = ""
+		return c.teachVersion(ctx, model, g)
 	}
 	return err
 }
 
-// teachVersion sends the samples that a version has answered; empty: their answers are not known.
-func (c *Client) teachVersion(ctx context.Context, model, version string, lessons []LabelledSample) error {
+// teachVersion sends samples, with the answers of the version that they name.
+func (c *Client) teachVersion(ctx context.Context, model string, g lessons) error {
 	// One buffer holds all samples, so that the backend reads them at once.
 	size := 0
-	for _, l := range lessons {
+	for _, l := range g.samples {
 		size += 4 + len(l.Input)
 	}
 	if size > lessonsMost {
@@ -76,18 +101,22 @@ func (c *Client) teachVersion(ctx context.Context, model, version string, lesson
 	}
 	defer b.Free()
 
-	// Each sample is its class and then the input, as wire.TeachModel says.
-	packed := b.Bytes()[:0]
-	for _, l := range lessons {
+	g.pack(b.Bytes()[:0])
+	command := wire.ModelCommand{Op: wire.TeachModel, Model: model, Version: g.version, Payload: b.offerInput(false)}
+	defer b.withdrawOffer(false)
+	return c.sendCommand(ctx, command)
+}
+
+// pack appends the samples as wire.TeachModel says: each is its class, with the answer if it is known, and then the input.
+func (g *lessons) pack(packed []byte) []byte {
+	for _, l := range g.samples {
 		class := l.Class
-		if version != "" && l.Answered+1 < 1<<16 && l.Class < 1<<16 {
+		if g.version != "" {
 			class |= (l.Answered + 1) << 16
 		}
 		packed = append(binary.LittleEndian.AppendUint32(packed, class), l.Input...)
 	}
-	command := wire.ModelCommand{Op: wire.TeachModel, Model: model, Version: version, Payload: b.offerInput(false)}
-	defer b.withdrawOffer(false)
-	return c.sendCommand(ctx, command)
+	return packed
 }
 
 // RollBack restores the weights of an earlier version of a learnt model, under a new version number. Learning does
