@@ -65,6 +65,7 @@ func NewAdmission(capacity func() Capacity, trial Trial) *Admission {
 func (a *Admission) admitStream(s *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.notePhases()
 
 	// Choose the phase before the decision, which runs the session in time beside the others.
 	p := graph.Promise{Graph: s.app.graph, Profiles: s.app.profilesAt(s.session.Floor), Rate: s.session.Rate, Latency: s.session.Latency,
@@ -123,6 +124,7 @@ func (a *Admission) Review(now time.Time) (evicted []*Stream) {
 		return nil
 	}
 
+	a.notePhases()
 	c.Spare = 0
 	remains := graph.Readmit(c, a.promises, a.trial)
 	a.gpus, a.missed, a.slowed = c.GPUs, time.Time{}, false
@@ -158,13 +160,14 @@ func (a *Admission) mustReadmit(now time.Time, gpus int) bool {
 	return now.Sub(a.missed) >= evictAfter && slices.ContainsFunc(a.streams, func(s *Stream) bool { return s.Standing().Hurt })
 }
 
-// notePhase sets a session's phase at its first frame, before which it is unknown.
-func (a *Admission) notePhase(s *Stream, at time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if i := slices.Index(a.streams, s); i >= 0 {
+// notePhases sets the phases of the sessions that have had a frame, before which they are unknown. Decisions do so, as they
+// hold the lock for a while: no frame may wait for that. The caller holds the lock.
+func (a *Admission) notePhases() {
+	for i, s := range a.streams {
 		// A promise is periodic: only the offset within its period matters.
-		p := &a.promises[i]
-		p.Phase = at.Sub(a.begun) % p.Period()
+		if at := s.firstFrame(); !at.IsZero() {
+			p := &a.promises[i]
+			p.Phase = at.Sub(a.begun) % p.Period()
+		}
 	}
 }

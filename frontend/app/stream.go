@@ -33,7 +33,8 @@ const DefaultLease = 30 * time.Second
 const (
 	streamsMax = 1024
 	rateMax    = 1e6
-	nameMax    = 128 // bytes
+	rateLeast  = 1e-6 // a frame in twelve days; a period must fit into a time.Duration several times
+	nameMax    = 128  // bytes
 	// burstFrames is how many frames may come early, since networks bunch them.
 	burstFrames = 3
 )
@@ -51,6 +52,7 @@ type Stream struct {
 
 	mu       sync.Mutex // guards the fields below
 	due      time.Time  // of the next frame
+	first    time.Time  // when the first frame came; zero: none has
 	closed   bool
 	evicted  *EvictedError // why it is closed; nil: not evicted
 	rate     float64       // the present rate
@@ -117,6 +119,8 @@ func (s *Session) check() error {
 		return fmt.Errorf("%w: session: latency %v: want more than 0 and at most %v", ErrInvalid, s.Latency, graph.LatencyMax)
 	case !(s.LeastRate >= 0 && s.LeastRate <= s.Rate):
 		return fmt.Errorf("%w: session: least rate %v: want 0 to the rate, %v frames/s", ErrInvalid, s.LeastRate, s.Rate)
+	case s.Rate < rateLeast || s.LeastRate > 0 && s.LeastRate < rateLeast:
+		return fmt.Errorf("%w: session: rate %v, least rate %v: want no less than %v frames/s", ErrInvalid, s.Rate, s.LeastRate, rateLeast)
 	case !(s.Floor >= 0 && s.Floor <= 1):
 		return fmt.Errorf("%w: session: floor %v: want 0 to 1", ErrInvalid, s.Floor)
 	case s.Lease < 0:
@@ -161,15 +165,8 @@ func (s *Stream) Session() Session { return s.session }
 // Run answers a frame of the session, within its latency or ctx's deadline, whichever is earlier. Besides the errors
 // of App.Run it returns ErrClosed and ErrTooFast.
 func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
-	now := time.Now()
-	first, err := s.admitFrame(now)
-	if err != nil {
+	if err := s.admitFrame(time.Now()); err != nil {
 		return nil, err
-	}
-
-	// Call Admission without the stream's lock: it takes that lock while it holds its own.
-	if first && s.app.admission != nil {
-		s.app.admission.notePhase(s, now)
 	}
 	answer, err := s.app.runFrame(ctx, f, s.session.Latency, s)
 
@@ -181,15 +178,15 @@ func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
 }
 
 // admitFrame enforces the session's rate: a frame is due one period after the previous one, and may come a few
-// periods early. first is true for the session's first frame.
-func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
+// periods early.
+func (s *Stream) admitFrame(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.evicted != nil {
-		return false, s.evicted
+		return s.evicted
 	}
 	if s.closed {
-		return false, ErrClosed
+		return ErrClosed
 	}
 
 	// A refused frame also shows that the client is alive.
@@ -198,16 +195,25 @@ func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
 
 	if now.Before(s.due.Add(-burstFrames * period)) {
 		s.standing.Skipped++
-		return false, ErrTooFast
+		return ErrTooFast
 	}
-	first = s.due.IsZero()
+	if s.first.IsZero() {
+		s.first = now
+	}
 
 	// Time without frames allows no later burst.
 	if s.due.Before(now) {
 		s.due = now
 	}
 	s.due = s.due.Add(period)
-	return first, nil
+	return nil
+}
+
+// firstFrame returns when the session's first frame came; zero: none has.
+func (s *Stream) firstFrame() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first
 }
 
 // evict ends the session because of missing GPUs.
