@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/chaos/account"
+	"downbeat.dev/bench/median"
 )
 
 // Options are the options of a run.
@@ -175,7 +176,7 @@ func (r *Result) addUp(trials []Trial) {
 	// Judge performance by the median, since single trials share the machine with other work.
 	for i := range r.Measures {
 		m := &r.Measures[i]
-		m.Median = percentile(append([]float64(nil), m.Values...), 50)
+		m.Median = median.Of(m.Values)
 		if bar := (Measure{m.Name, m.Median, m.Bar, m.AtMost}); !bar.met(m.Median) {
 			r.Missed = append(r.Missed, fmt.Sprintf("%s: %.4g, bar %.4g", m.Name, m.Median, m.Bar))
 		}

@@ -1,9 +1,9 @@
 package dispatch
 
 import (
-	"slices"
 	"time"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/bench/usage"
 )
 
@@ -61,18 +61,17 @@ func costOf(c *core, v *virtual, rate float64, span time.Duration) float64 {
 
 // medianCosts returns the median of each field.
 func medianCosts(all []costs) costs {
-	median := func(of func(*costs) float64) float64 {
-		var x []float64
+	medianField := func(of func(*costs) float64) float64 {
+		var values []float64
 		for i := range all {
-			x = append(x, of(&all[i]))
+			values = append(values, of(&all[i]))
 		}
-		slices.Sort(x)
-		return x[len(x)/2]
+		return median.Of(values)
 	}
 	return costs{
-		engine:    median(func(c *costs) float64 { return c.engine }),
-		floor:     median(func(c *costs) float64 { return c.floor }),
-		generator: median(func(c *costs) float64 { return c.generator }),
-		ratio:     median(func(c *costs) float64 { return c.ratio }),
+		engine:    medianField(func(c *costs) float64 { return c.engine }),
+		floor:     medianField(func(c *costs) float64 { return c.floor }),
+		generator: medianField(func(c *costs) float64 { return c.generator }),
+		ratio:     medianField(func(c *costs) float64 { return c.ratio }),
 	}
 }

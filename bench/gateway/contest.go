@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"downbeat.dev/bench/median"
 )
 
 // caller sends one request and waits for its answer.
@@ -75,7 +77,7 @@ func (c Config) compareOne(ctx context.Context, one contest) (rows []Row, err er
 	}
 
 	for _, s := range sides {
-		rows = append(rows, Row{one.protocol, s.name, medianOf(s.rates), p99(s.delays), s.cpuEach(), s.errors})
+		rows = append(rows, Row{one.protocol, s.name, median.Of(s.rates), p99(s.delays), s.cpuEach(), s.errors})
 	}
 	return rows, nil
 }
@@ -149,11 +151,6 @@ func (call caller) repeatUntil(ctx context.Context, end time.Time) (delays []tim
 		delays = append(delays, time.Since(began))
 	}
 	return delays, failed, last
-}
-
-func medianOf(all []float64) float64 {
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[len(sorted)/2]
 }
 
 func p99(all []time.Duration) time.Duration {

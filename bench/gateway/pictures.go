@@ -13,13 +13,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"downbeat.dev"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/bench/median"
 	"downbeat.dev/core/model"
 	"downbeat.dev/frontend/gateway/picture"
 )
@@ -157,9 +157,9 @@ func (p *sentPicture) measure(ctx context.Context, url string, rounds int) (Pict
 		}
 	}
 
-	row.Decode = median(decodes)
+	row.Decode = median.Of(decodes)
 	for i := range all {
-		all[i].form.P50 = median(delays[i])
+		all[i].form.P50 = median.Of(delays[i])
 		row.Forms = append(row.Forms, all[i].form)
 	}
 	return row, nil
@@ -185,11 +185,6 @@ func (b *pictureBody) send(ctx context.Context, url string) error {
 		err = fmt.Errorf("status %d: %s", w.StatusCode, text)
 	}
 	return err
-}
-
-func median(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return all[len(all)/2]
 }
 
 // WritePictures prints rows for people.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"downbeat.dev/backend/accel"
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/bench/median"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/cuda"
@@ -102,9 +102,7 @@ func (c Config) measureBounds(ctx context.Context, b *rig, batch int) (copyIn, c
 		in, run = append(in, float64(took)/1e3), append(run, us)
 	}
 
-	slices.Sort(in)
-	slices.Sort(run)
-	return float64(batch) / in[len(in)/2] * 1e6, float64(batch) / run[len(run)/2] * 1e6, nil
+	return float64(batch) / median.Of(in) * 1e6, float64(batch) / median.Of(run) * 1e6, nil
 }
 
 // program is the rig's model as an executor runs it.

@@ -12,6 +12,7 @@ import (
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/bench/chart"
 	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/median"
 	"downbeat.dev/bench/worker"
 )
 
@@ -149,9 +150,7 @@ func drawLoading(ctx context.Context, _ uint64) (*figure.Drawing, error) {
 			}
 		}
 
-		slices.Sort(loads)
-		slices.Sort(warmUps)
-		load, warmUp := loads[len(loads)/2], warmUps[len(warmUps)/2]
+		load, warmUp := median.Of(loads), median.Of(warmUps)
 		d.Add(app.Name, load, warmUp, load+warmUp)
 		loading, sums = append(loading, load), append(sums, load+warmUp)
 	}

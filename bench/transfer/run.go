@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"text/tabwriter"
+
+	"downbeat.dev/bench/median"
 )
 
 // ops are the measured operations per provider, with the references' names for them.
@@ -161,12 +163,7 @@ func (r *Row) compareWith(ours, theirs [][]int64) {
 		b50, b99, _, _ := percentilesOf(theirs[i])
 		p50, p99 = append(p50, float64(a50)/float64(b50)), append(p99, float64(a99)/float64(b99))
 	}
-	r.RoundP50, r.RoundP99 = medianOf(p50), medianOf(p99)
-}
-
-func medianOf(v []float64) float64 {
-	slices.Sort(v)
-	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+	r.RoundP50, r.RoundP99 = median.Of(p50), median.Of(p99)
 }
 
 func percentilesOf(v []int64) (p50, p99, p999, p9999 int64) {
