@@ -176,6 +176,9 @@ func tensorMetadata(m *frontend.Model, ts []model.Tensor) []*oip.ModelMetadataRe
 	all := make([]*oip.ModelMetadataResponse_TensorMetadata, len(ts))
 	for i, t := range ts {
 		all[i] = &oip.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: string(t.Datatype), Shape: modelShape(m, &t)}
+		if t.Picture != nil {
+			all[i].Parameters = map[string]*oip.InferParameter{pictureKey: {ParameterChoice: &oip.InferParameter_StringParam{StringParam: pictureTypes}}}
+		}
 	}
 	return all
 }

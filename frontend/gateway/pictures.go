@@ -20,6 +20,9 @@ import (
 // pictureTypes are the media types of the pictures that an input may take.
 const pictureTypes = "image/jpeg, image/png"
 
+// pictureKey is the parameter of an input in a model's metadata that says which pictures the input takes.
+const pictureKey = "picture"
+
 // newDecoders returns the slots of the pictures that are decoded at a time: half the cores, so that a flood of pictures
 // leaves the others to answers.
 func newDecoders() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }

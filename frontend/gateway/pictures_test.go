@@ -265,11 +265,25 @@ func TestAFloodOfPicturesLeavesOthersAlone(t *testing.T) {
 	until(t, func() bool { return g.memory.used.Load() == 0 && len(g.decoders) == 0 })
 }
 
-// TestMetadataTellsOfPictures shows that clients learn which input takes pictures.
+// TestMetadataTellsOfPictures shows that clients learn which input takes pictures, over REST and over gRPC.
 func TestMetadataTellsOfPictures(t *testing.T) {
-	_, url, _, _ := servePhotos(t, Options{}, nil)
+	_, url, rpc, _ := servePhotos(t, Options{}, nil)
 	_, _, text := call(t, "GET", url+"two", nil)
 	if want := `{"name":"image","datatype":"UINT8","shape":[-1,4,6,3],"parameters":{"picture":"image/jpeg, image/png"}}`; strings.Count(string(text), want) != 1 || strings.Count(string(text), "parameters") != 1 {
 		t.Errorf("%s, want %s", text, want)
+	}
+
+	m, err := oip.NewGRPCInferenceServiceClient(dialRPC(t, rpc)).ModelMetadata(t.Context(), &oip.ModelMetadataRequest{Name: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range m.Inputs {
+		want := map[string]string{"image": pictureTypes}[in.Name]
+		if got := in.Parameters[pictureKey].GetStringParam(); got != want || (len(in.Parameters) > 0) != (want != "") {
+			t.Errorf("gRPC, input %s: pictures %q, want %q", in.Name, got, want)
+		}
+	}
+	if len(m.Inputs) != 2 {
+		t.Errorf("%d inputs, want 2", len(m.Inputs))
 	}
 }

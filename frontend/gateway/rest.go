@@ -94,7 +94,7 @@ func restTensors(m *frontend.Model, outputs bool) []restTensor {
 	for i, t := range ts {
 		all[i] = restTensor{t.Name, t.Datatype, modelShape(m, &t), nil}
 		if t.Picture != nil {
-			all[i].Parameters = map[string]string{"picture": pictureTypes}
+			all[i].Parameters = map[string]string{pictureKey: pictureTypes}
 		}
 	}
 	return all

@@ -4092,10 +4092,11 @@ func (x *LogSettingsResponse) GetSettings() map[string]*LogSettingsResponse_Sett
 }
 
 type ModelMetadataResponse_TensorMetadata struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Datatype      string                 `protobuf:"bytes,2,opt,name=datatype,proto3" json:"datatype,omitempty"`
-	Shape         []int64                `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"` // -1: any size
+	state         protoimpl.MessageState     `protogen:"open.v1"`
+	Name          string                     `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Datatype      string                     `protobuf:"bytes,2,opt,name=datatype,proto3" json:"datatype,omitempty"`
+	Shape         []int64                    `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`                                                                             // -1: any size
+	Parameters    map[string]*InferParameter `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // as in MLServer's protocol; KServe's and Triton's end with the shape
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4151,6 +4152,13 @@ func (x *ModelMetadataResponse_TensorMetadata) GetShape() []int64 {
 	return nil
 }
 
+func (x *ModelMetadataResponse_TensorMetadata) GetParameters() map[string]*InferParameter {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
 type ModelInferRequest_InferInputTensor struct {
 	state         protoimpl.MessageState     `protogen:"open.v1"`
 	Name          string                     `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4164,7 +4172,7 @@ type ModelInferRequest_InferInputTensor struct {
 
 func (x *ModelInferRequest_InferInputTensor) Reset() {
 	*x = ModelInferRequest_InferInputTensor{}
-	mi := &file_open_inference_proto_msgTypes[62]
+	mi := &file_open_inference_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4176,7 +4184,7 @@ func (x *ModelInferRequest_InferInputTensor) String() string {
 func (*ModelInferRequest_InferInputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferInputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[62]
+	mi := &file_open_inference_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4237,7 +4245,7 @@ type ModelInferRequest_InferRequestedOutputTensor struct {
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) Reset() {
 	*x = ModelInferRequest_InferRequestedOutputTensor{}
-	mi := &file_open_inference_proto_msgTypes[63]
+	mi := &file_open_inference_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4249,7 +4257,7 @@ func (x *ModelInferRequest_InferRequestedOutputTensor) String() string {
 func (*ModelInferRequest_InferRequestedOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[63]
+	mi := &file_open_inference_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4300,7 @@ type ModelInferResponse_InferOutputTensor struct {
 
 func (x *ModelInferResponse_InferOutputTensor) Reset() {
 	*x = ModelInferResponse_InferOutputTensor{}
-	mi := &file_open_inference_proto_msgTypes[67]
+	mi := &file_open_inference_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4304,7 +4312,7 @@ func (x *ModelInferResponse_InferOutputTensor) String() string {
 func (*ModelInferResponse_InferOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferResponse_InferOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[67]
+	mi := &file_open_inference_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4372,7 @@ type ModelVersionPolicy_Latest struct {
 
 func (x *ModelVersionPolicy_Latest) Reset() {
 	*x = ModelVersionPolicy_Latest{}
-	mi := &file_open_inference_proto_msgTypes[70]
+	mi := &file_open_inference_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4376,7 +4384,7 @@ func (x *ModelVersionPolicy_Latest) String() string {
 func (*ModelVersionPolicy_Latest) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Latest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[70]
+	mi := &file_open_inference_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4415,7 @@ type ModelVersionPolicy_All struct {
 
 func (x *ModelVersionPolicy_All) Reset() {
 	*x = ModelVersionPolicy_All{}
-	mi := &file_open_inference_proto_msgTypes[71]
+	mi := &file_open_inference_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4419,7 +4427,7 @@ func (x *ModelVersionPolicy_All) String() string {
 func (*ModelVersionPolicy_All) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_All) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[71]
+	mi := &file_open_inference_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4452,7 @@ type ModelVersionPolicy_Specific struct {
 
 func (x *ModelVersionPolicy_Specific) Reset() {
 	*x = ModelVersionPolicy_Specific{}
-	mi := &file_open_inference_proto_msgTypes[72]
+	mi := &file_open_inference_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +4464,7 @@ func (x *ModelVersionPolicy_Specific) String() string {
 func (*ModelVersionPolicy_Specific) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Specific) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[72]
+	mi := &file_open_inference_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4495,7 +4503,7 @@ type ModelWarmup_Input struct {
 
 func (x *ModelWarmup_Input) Reset() {
 	*x = ModelWarmup_Input{}
-	mi := &file_open_inference_proto_msgTypes[74]
+	mi := &file_open_inference_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +4515,7 @@ func (x *ModelWarmup_Input) String() string {
 func (*ModelWarmup_Input) ProtoMessage() {}
 
 func (x *ModelWarmup_Input) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[74]
+	mi := &file_open_inference_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4614,7 @@ type ModelSequenceBatching_Control struct {
 
 func (x *ModelSequenceBatching_Control) Reset() {
 	*x = ModelSequenceBatching_Control{}
-	mi := &file_open_inference_proto_msgTypes[76]
+	mi := &file_open_inference_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4626,7 @@ func (x *ModelSequenceBatching_Control) String() string {
 func (*ModelSequenceBatching_Control) ProtoMessage() {}
 
 func (x *ModelSequenceBatching_Control) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[76]
+	mi := &file_open_inference_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +4687,7 @@ type ModelSequenceBatching_ControlInput struct {
 
 func (x *ModelSequenceBatching_ControlInput) Reset() {
 	*x = ModelSequenceBatching_ControlInput{}
-	mi := &file_open_inference_proto_msgTypes[77]
+	mi := &file_open_inference_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4699,7 @@ func (x *ModelSequenceBatching_ControlInput) String() string {
 func (*ModelSequenceBatching_ControlInput) ProtoMessage() {}
 
 func (x *ModelSequenceBatching_ControlInput) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[77]
+	mi := &file_open_inference_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +4745,7 @@ type ModelSequenceBatching_InitialState struct {
 
 func (x *ModelSequenceBatching_InitialState) Reset() {
 	*x = ModelSequenceBatching_InitialState{}
-	mi := &file_open_inference_proto_msgTypes[78]
+	mi := &file_open_inference_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +4757,7 @@ func (x *ModelSequenceBatching_InitialState) String() string {
 func (*ModelSequenceBatching_InitialState) ProtoMessage() {}
 
 func (x *ModelSequenceBatching_InitialState) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[78]
+	mi := &file_open_inference_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4842,7 +4850,7 @@ type ModelSequenceBatching_State struct {
 
 func (x *ModelSequenceBatching_State) Reset() {
 	*x = ModelSequenceBatching_State{}
-	mi := &file_open_inference_proto_msgTypes[79]
+	mi := &file_open_inference_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4854,7 +4862,7 @@ func (x *ModelSequenceBatching_State) String() string {
 func (*ModelSequenceBatching_State) ProtoMessage() {}
 
 func (x *ModelSequenceBatching_State) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[79]
+	mi := &file_open_inference_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4915,7 +4923,7 @@ type ModelSequenceBatching_StrategyDirect struct {
 
 func (x *ModelSequenceBatching_StrategyDirect) Reset() {
 	*x = ModelSequenceBatching_StrategyDirect{}
-	mi := &file_open_inference_proto_msgTypes[80]
+	mi := &file_open_inference_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4927,7 +4935,7 @@ func (x *ModelSequenceBatching_StrategyDirect) String() string {
 func (*ModelSequenceBatching_StrategyDirect) ProtoMessage() {}
 
 func (x *ModelSequenceBatching_StrategyDirect) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[80]
+	mi := &file_open_inference_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4968,7 +4976,7 @@ type ModelSequenceBatching_StrategyOldest struct {
 
 func (x *ModelSequenceBatching_StrategyOldest) Reset() {
 	*x = ModelSequenceBatching_StrategyOldest{}
-	mi := &file_open_inference_proto_msgTypes[81]
+	mi := &file_open_inference_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4980,7 +4988,7 @@ func (x *ModelSequenceBatching_StrategyOldest) String() string {
 func (*ModelSequenceBatching_StrategyOldest) ProtoMessage() {}
 
 func (x *ModelSequenceBatching_StrategyOldest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[81]
+	mi := &file_open_inference_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5029,7 +5037,7 @@ type RepositoryIndexResponse_ModelIndex struct {
 
 func (x *RepositoryIndexResponse_ModelIndex) Reset() {
 	*x = RepositoryIndexResponse_ModelIndex{}
-	mi := &file_open_inference_proto_msgTypes[84]
+	mi := &file_open_inference_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5041,7 +5049,7 @@ func (x *RepositoryIndexResponse_ModelIndex) String() string {
 func (*RepositoryIndexResponse_ModelIndex) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[84]
+	mi := &file_open_inference_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5094,7 +5102,7 @@ type TraceSettingRequest_SettingValue struct {
 
 func (x *TraceSettingRequest_SettingValue) Reset() {
 	*x = TraceSettingRequest_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[87]
+	mi := &file_open_inference_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5106,7 +5114,7 @@ func (x *TraceSettingRequest_SettingValue) String() string {
 func (*TraceSettingRequest_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[87]
+	mi := &file_open_inference_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5138,7 +5146,7 @@ type TraceSettingResponse_SettingValue struct {
 
 func (x *TraceSettingResponse_SettingValue) Reset() {
 	*x = TraceSettingResponse_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[89]
+	mi := &file_open_inference_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5150,7 +5158,7 @@ func (x *TraceSettingResponse_SettingValue) String() string {
 func (*TraceSettingResponse_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[89]
+	mi := &file_open_inference_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5193,7 @@ type SystemSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = SystemSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_open_inference_proto_msgTypes[91]
+	mi := &file_open_inference_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5197,7 +5205,7 @@ func (x *SystemSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*SystemSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[91]
+	mi := &file_open_inference_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5252,7 +5260,7 @@ type CudaSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = CudaSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_open_inference_proto_msgTypes[93]
+	mi := &file_open_inference_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5264,7 +5272,7 @@ func (x *CudaSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*CudaSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[93]
+	mi := &file_open_inference_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5315,7 +5323,7 @@ type LogSettingsRequest_SettingValue struct {
 
 func (x *LogSettingsRequest_SettingValue) Reset() {
 	*x = LogSettingsRequest_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[95]
+	mi := &file_open_inference_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5327,7 +5335,7 @@ func (x *LogSettingsRequest_SettingValue) String() string {
 func (*LogSettingsRequest_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[95]
+	mi := &file_open_inference_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5424,7 @@ type LogSettingsResponse_SettingValue struct {
 
 func (x *LogSettingsResponse_SettingValue) Reset() {
 	*x = LogSettingsResponse_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[97]
+	mi := &file_open_inference_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5436,7 @@ func (x *LogSettingsResponse_SettingValue) String() string {
 func (*LogSettingsResponse_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[97]
+	mi := &file_open_inference_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5528,17 +5536,23 @@ const file_open_inference_proto_rawDesc = "" +
 	"extensions\"D\n" +
 	"\x14ModelMetadataRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"\xcf\x02\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"\x8b\x04\n" +
 	"\x15ModelMetadataResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bversions\x18\x02 \x03(\tR\bversions\x12\x1a\n" +
 	"\bplatform\x18\x03 \x01(\tR\bplatform\x12G\n" +
 	"\x06inputs\x18\x04 \x03(\v2/.inference.ModelMetadataResponse.TensorMetadataR\x06inputs\x12I\n" +
-	"\aoutputs\x18\x05 \x03(\v2/.inference.ModelMetadataResponse.TensorMetadataR\aoutputs\x1aV\n" +
+	"\aoutputs\x18\x05 \x03(\v2/.inference.ModelMetadataResponse.TensorMetadataR\aoutputs\x1a\x91\x02\n" +
 	"\x0eTensorMetadata\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bdatatype\x18\x02 \x01(\tR\bdatatype\x12\x14\n" +
-	"\x05shape\x18\x03 \x03(\x03R\x05shape\"\xd7\x01\n" +
+	"\x05shape\x18\x03 \x03(\x03R\x05shape\x12_\n" +
+	"\n" +
+	"parameters\x18\x04 \x03(\v2?.inference.ModelMetadataResponse.TensorMetadata.ParametersEntryR\n" +
+	"parameters\x1aX\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.inference.InferParameterR\x05value:\x028\x01\"\xd7\x01\n" +
 	"\x0eInferParameter\x12\x1f\n" +
 	"\n" +
 	"bool_param\x18\x01 \x01(\bH\x00R\tboolParam\x12!\n" +
@@ -6006,121 +6020,122 @@ func file_open_inference_proto_rawDescGZIP() []byte {
 }
 
 var file_open_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_open_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_open_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_open_inference_proto_goTypes = []any{
-	(DataType)(0),                                        // 0: inference.DataType
-	(ModelInput_Format)(0),                               // 1: inference.ModelInput.Format
-	(ModelInstanceGroup_Kind)(0),                         // 2: inference.ModelInstanceGroup.Kind
-	(ModelQueuePolicy_TimeoutAction)(0),                  // 3: inference.ModelQueuePolicy.TimeoutAction
-	(ModelSequenceBatching_Control_Kind)(0),              // 4: inference.ModelSequenceBatching.Control.Kind
-	(*ServerLiveRequest)(nil),                            // 5: inference.ServerLiveRequest
-	(*ServerLiveResponse)(nil),                           // 6: inference.ServerLiveResponse
-	(*ServerReadyRequest)(nil),                           // 7: inference.ServerReadyRequest
-	(*ServerReadyResponse)(nil),                          // 8: inference.ServerReadyResponse
-	(*ModelReadyRequest)(nil),                            // 9: inference.ModelReadyRequest
-	(*ModelReadyResponse)(nil),                           // 10: inference.ModelReadyResponse
-	(*ServerMetadataRequest)(nil),                        // 11: inference.ServerMetadataRequest
-	(*ServerMetadataResponse)(nil),                       // 12: inference.ServerMetadataResponse
-	(*ModelMetadataRequest)(nil),                         // 13: inference.ModelMetadataRequest
-	(*ModelMetadataResponse)(nil),                        // 14: inference.ModelMetadataResponse
-	(*InferParameter)(nil),                               // 15: inference.InferParameter
-	(*InferTensorContents)(nil),                          // 16: inference.InferTensorContents
-	(*ModelInferRequest)(nil),                            // 17: inference.ModelInferRequest
-	(*ModelInferResponse)(nil),                           // 18: inference.ModelInferResponse
-	(*ModelStreamInferResponse)(nil),                     // 19: inference.ModelStreamInferResponse
-	(*ModelConfigRequest)(nil),                           // 20: inference.ModelConfigRequest
-	(*ModelConfigResponse)(nil),                          // 21: inference.ModelConfigResponse
-	(*ModelTensorReshape)(nil),                           // 22: inference.ModelTensorReshape
-	(*ModelInput)(nil),                                   // 23: inference.ModelInput
-	(*ModelOutput)(nil),                                  // 24: inference.ModelOutput
-	(*ModelVersionPolicy)(nil),                           // 25: inference.ModelVersionPolicy
-	(*ModelInstanceGroup)(nil),                           // 26: inference.ModelInstanceGroup
-	(*ModelQueuePolicy)(nil),                             // 27: inference.ModelQueuePolicy
-	(*ModelDynamicBatching)(nil),                         // 28: inference.ModelDynamicBatching
-	(*ModelParameter)(nil),                               // 29: inference.ModelParameter
-	(*ModelWarmup)(nil),                                  // 30: inference.ModelWarmup
-	(*ModelTransactionPolicy)(nil),                       // 31: inference.ModelTransactionPolicy
-	(*ModelResponseCache)(nil),                           // 32: inference.ModelResponseCache
-	(*ModelSequenceBatching)(nil),                        // 33: inference.ModelSequenceBatching
-	(*ModelConfig)(nil),                                  // 34: inference.ModelConfig
-	(*ModelStatisticsRequest)(nil),                       // 35: inference.ModelStatisticsRequest
-	(*StatisticDuration)(nil),                            // 36: inference.StatisticDuration
-	(*InferStatistics)(nil),                              // 37: inference.InferStatistics
-	(*InferResponseStatistics)(nil),                      // 38: inference.InferResponseStatistics
-	(*MemoryUsage)(nil),                                  // 39: inference.MemoryUsage
-	(*InferBatchStatistics)(nil),                         // 40: inference.InferBatchStatistics
-	(*ModelStatistics)(nil),                              // 41: inference.ModelStatistics
-	(*ModelStatisticsResponse)(nil),                      // 42: inference.ModelStatisticsResponse
-	(*RepositoryIndexRequest)(nil),                       // 43: inference.RepositoryIndexRequest
-	(*RepositoryIndexResponse)(nil),                      // 44: inference.RepositoryIndexResponse
-	(*ModelRepositoryParameter)(nil),                     // 45: inference.ModelRepositoryParameter
-	(*RepositoryModelLoadRequest)(nil),                   // 46: inference.RepositoryModelLoadRequest
-	(*RepositoryModelLoadResponse)(nil),                  // 47: inference.RepositoryModelLoadResponse
-	(*RepositoryModelUnloadRequest)(nil),                 // 48: inference.RepositoryModelUnloadRequest
-	(*RepositoryModelUnloadResponse)(nil),                // 49: inference.RepositoryModelUnloadResponse
-	(*TraceSettingRequest)(nil),                          // 50: inference.TraceSettingRequest
-	(*TraceSettingResponse)(nil),                         // 51: inference.TraceSettingResponse
-	(*SystemSharedMemoryStatusRequest)(nil),              // 52: inference.SystemSharedMemoryStatusRequest
-	(*SystemSharedMemoryStatusResponse)(nil),             // 53: inference.SystemSharedMemoryStatusResponse
-	(*SystemSharedMemoryRegisterRequest)(nil),            // 54: inference.SystemSharedMemoryRegisterRequest
-	(*SystemSharedMemoryRegisterResponse)(nil),           // 55: inference.SystemSharedMemoryRegisterResponse
-	(*SystemSharedMemoryUnregisterRequest)(nil),          // 56: inference.SystemSharedMemoryUnregisterRequest
-	(*SystemSharedMemoryUnregisterResponse)(nil),         // 57: inference.SystemSharedMemoryUnregisterResponse
-	(*CudaSharedMemoryStatusRequest)(nil),                // 58: inference.CudaSharedMemoryStatusRequest
-	(*CudaSharedMemoryStatusResponse)(nil),               // 59: inference.CudaSharedMemoryStatusResponse
-	(*CudaSharedMemoryRegisterRequest)(nil),              // 60: inference.CudaSharedMemoryRegisterRequest
-	(*CudaSharedMemoryRegisterResponse)(nil),             // 61: inference.CudaSharedMemoryRegisterResponse
-	(*CudaSharedMemoryUnregisterRequest)(nil),            // 62: inference.CudaSharedMemoryUnregisterRequest
-	(*CudaSharedMemoryUnregisterResponse)(nil),           // 63: inference.CudaSharedMemoryUnregisterResponse
-	(*LogSettingsRequest)(nil),                           // 64: inference.LogSettingsRequest
-	(*LogSettingsResponse)(nil),                          // 65: inference.LogSettingsResponse
-	(*ModelMetadataResponse_TensorMetadata)(nil),         // 66: inference.ModelMetadataResponse.TensorMetadata
-	(*ModelInferRequest_InferInputTensor)(nil),           // 67: inference.ModelInferRequest.InferInputTensor
-	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 68: inference.ModelInferRequest.InferRequestedOutputTensor
-	nil, // 69: inference.ModelInferRequest.ParametersEntry
-	nil, // 70: inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	nil, // 71: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	(*ModelInferResponse_InferOutputTensor)(nil), // 72: inference.ModelInferResponse.InferOutputTensor
-	nil,                                   // 73: inference.ModelInferResponse.ParametersEntry
-	nil,                                   // 74: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	(*ModelVersionPolicy_Latest)(nil),     // 75: inference.ModelVersionPolicy.Latest
-	(*ModelVersionPolicy_All)(nil),        // 76: inference.ModelVersionPolicy.All
-	(*ModelVersionPolicy_Specific)(nil),   // 77: inference.ModelVersionPolicy.Specific
-	nil,                                   // 78: inference.ModelDynamicBatching.PriorityQueuePolicyEntry
-	(*ModelWarmup_Input)(nil),             // 79: inference.ModelWarmup.Input
-	nil,                                   // 80: inference.ModelWarmup.InputsEntry
-	(*ModelSequenceBatching_Control)(nil), // 81: inference.ModelSequenceBatching.Control
-	(*ModelSequenceBatching_ControlInput)(nil),   // 82: inference.ModelSequenceBatching.ControlInput
-	(*ModelSequenceBatching_InitialState)(nil),   // 83: inference.ModelSequenceBatching.InitialState
-	(*ModelSequenceBatching_State)(nil),          // 84: inference.ModelSequenceBatching.State
-	(*ModelSequenceBatching_StrategyDirect)(nil), // 85: inference.ModelSequenceBatching.StrategyDirect
-	(*ModelSequenceBatching_StrategyOldest)(nil), // 86: inference.ModelSequenceBatching.StrategyOldest
-	nil, // 87: inference.ModelConfig.ParametersEntry
-	nil, // 88: inference.ModelStatistics.ResponseStatsEntry
-	(*RepositoryIndexResponse_ModelIndex)(nil), // 89: inference.RepositoryIndexResponse.ModelIndex
-	nil,                                      // 90: inference.RepositoryModelLoadRequest.ParametersEntry
-	nil,                                      // 91: inference.RepositoryModelUnloadRequest.ParametersEntry
-	(*TraceSettingRequest_SettingValue)(nil), // 92: inference.TraceSettingRequest.SettingValue
-	nil,                                      // 93: inference.TraceSettingRequest.SettingsEntry
-	(*TraceSettingResponse_SettingValue)(nil), // 94: inference.TraceSettingResponse.SettingValue
-	nil, // 95: inference.TraceSettingResponse.SettingsEntry
-	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 96: inference.SystemSharedMemoryStatusResponse.RegionStatus
-	nil, // 97: inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 98: inference.CudaSharedMemoryStatusResponse.RegionStatus
-	nil,                                      // 99: inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	(*LogSettingsRequest_SettingValue)(nil),  // 100: inference.LogSettingsRequest.SettingValue
-	nil,                                      // 101: inference.LogSettingsRequest.SettingsEntry
-	(*LogSettingsResponse_SettingValue)(nil), // 102: inference.LogSettingsResponse.SettingValue
-	nil,                                      // 103: inference.LogSettingsResponse.SettingsEntry
+	(DataType)(0),                                // 0: inference.DataType
+	(ModelInput_Format)(0),                       // 1: inference.ModelInput.Format
+	(ModelInstanceGroup_Kind)(0),                 // 2: inference.ModelInstanceGroup.Kind
+	(ModelQueuePolicy_TimeoutAction)(0),          // 3: inference.ModelQueuePolicy.TimeoutAction
+	(ModelSequenceBatching_Control_Kind)(0),      // 4: inference.ModelSequenceBatching.Control.Kind
+	(*ServerLiveRequest)(nil),                    // 5: inference.ServerLiveRequest
+	(*ServerLiveResponse)(nil),                   // 6: inference.ServerLiveResponse
+	(*ServerReadyRequest)(nil),                   // 7: inference.ServerReadyRequest
+	(*ServerReadyResponse)(nil),                  // 8: inference.ServerReadyResponse
+	(*ModelReadyRequest)(nil),                    // 9: inference.ModelReadyRequest
+	(*ModelReadyResponse)(nil),                   // 10: inference.ModelReadyResponse
+	(*ServerMetadataRequest)(nil),                // 11: inference.ServerMetadataRequest
+	(*ServerMetadataResponse)(nil),               // 12: inference.ServerMetadataResponse
+	(*ModelMetadataRequest)(nil),                 // 13: inference.ModelMetadataRequest
+	(*ModelMetadataResponse)(nil),                // 14: inference.ModelMetadataResponse
+	(*InferParameter)(nil),                       // 15: inference.InferParameter
+	(*InferTensorContents)(nil),                  // 16: inference.InferTensorContents
+	(*ModelInferRequest)(nil),                    // 17: inference.ModelInferRequest
+	(*ModelInferResponse)(nil),                   // 18: inference.ModelInferResponse
+	(*ModelStreamInferResponse)(nil),             // 19: inference.ModelStreamInferResponse
+	(*ModelConfigRequest)(nil),                   // 20: inference.ModelConfigRequest
+	(*ModelConfigResponse)(nil),                  // 21: inference.ModelConfigResponse
+	(*ModelTensorReshape)(nil),                   // 22: inference.ModelTensorReshape
+	(*ModelInput)(nil),                           // 23: inference.ModelInput
+	(*ModelOutput)(nil),                          // 24: inference.ModelOutput
+	(*ModelVersionPolicy)(nil),                   // 25: inference.ModelVersionPolicy
+	(*ModelInstanceGroup)(nil),                   // 26: inference.ModelInstanceGroup
+	(*ModelQueuePolicy)(nil),                     // 27: inference.ModelQueuePolicy
+	(*ModelDynamicBatching)(nil),                 // 28: inference.ModelDynamicBatching
+	(*ModelParameter)(nil),                       // 29: inference.ModelParameter
+	(*ModelWarmup)(nil),                          // 30: inference.ModelWarmup
+	(*ModelTransactionPolicy)(nil),               // 31: inference.ModelTransactionPolicy
+	(*ModelResponseCache)(nil),                   // 32: inference.ModelResponseCache
+	(*ModelSequenceBatching)(nil),                // 33: inference.ModelSequenceBatching
+	(*ModelConfig)(nil),                          // 34: inference.ModelConfig
+	(*ModelStatisticsRequest)(nil),               // 35: inference.ModelStatisticsRequest
+	(*StatisticDuration)(nil),                    // 36: inference.StatisticDuration
+	(*InferStatistics)(nil),                      // 37: inference.InferStatistics
+	(*InferResponseStatistics)(nil),              // 38: inference.InferResponseStatistics
+	(*MemoryUsage)(nil),                          // 39: inference.MemoryUsage
+	(*InferBatchStatistics)(nil),                 // 40: inference.InferBatchStatistics
+	(*ModelStatistics)(nil),                      // 41: inference.ModelStatistics
+	(*ModelStatisticsResponse)(nil),              // 42: inference.ModelStatisticsResponse
+	(*RepositoryIndexRequest)(nil),               // 43: inference.RepositoryIndexRequest
+	(*RepositoryIndexResponse)(nil),              // 44: inference.RepositoryIndexResponse
+	(*ModelRepositoryParameter)(nil),             // 45: inference.ModelRepositoryParameter
+	(*RepositoryModelLoadRequest)(nil),           // 46: inference.RepositoryModelLoadRequest
+	(*RepositoryModelLoadResponse)(nil),          // 47: inference.RepositoryModelLoadResponse
+	(*RepositoryModelUnloadRequest)(nil),         // 48: inference.RepositoryModelUnloadRequest
+	(*RepositoryModelUnloadResponse)(nil),        // 49: inference.RepositoryModelUnloadResponse
+	(*TraceSettingRequest)(nil),                  // 50: inference.TraceSettingRequest
+	(*TraceSettingResponse)(nil),                 // 51: inference.TraceSettingResponse
+	(*SystemSharedMemoryStatusRequest)(nil),      // 52: inference.SystemSharedMemoryStatusRequest
+	(*SystemSharedMemoryStatusResponse)(nil),     // 53: inference.SystemSharedMemoryStatusResponse
+	(*SystemSharedMemoryRegisterRequest)(nil),    // 54: inference.SystemSharedMemoryRegisterRequest
+	(*SystemSharedMemoryRegisterResponse)(nil),   // 55: inference.SystemSharedMemoryRegisterResponse
+	(*SystemSharedMemoryUnregisterRequest)(nil),  // 56: inference.SystemSharedMemoryUnregisterRequest
+	(*SystemSharedMemoryUnregisterResponse)(nil), // 57: inference.SystemSharedMemoryUnregisterResponse
+	(*CudaSharedMemoryStatusRequest)(nil),        // 58: inference.CudaSharedMemoryStatusRequest
+	(*CudaSharedMemoryStatusResponse)(nil),       // 59: inference.CudaSharedMemoryStatusResponse
+	(*CudaSharedMemoryRegisterRequest)(nil),      // 60: inference.CudaSharedMemoryRegisterRequest
+	(*CudaSharedMemoryRegisterResponse)(nil),     // 61: inference.CudaSharedMemoryRegisterResponse
+	(*CudaSharedMemoryUnregisterRequest)(nil),    // 62: inference.CudaSharedMemoryUnregisterRequest
+	(*CudaSharedMemoryUnregisterResponse)(nil),   // 63: inference.CudaSharedMemoryUnregisterResponse
+	(*LogSettingsRequest)(nil),                   // 64: inference.LogSettingsRequest
+	(*LogSettingsResponse)(nil),                  // 65: inference.LogSettingsResponse
+	(*ModelMetadataResponse_TensorMetadata)(nil), // 66: inference.ModelMetadataResponse.TensorMetadata
+	nil, // 67: inference.ModelMetadataResponse.TensorMetadata.ParametersEntry
+	(*ModelInferRequest_InferInputTensor)(nil),           // 68: inference.ModelInferRequest.InferInputTensor
+	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 69: inference.ModelInferRequest.InferRequestedOutputTensor
+	nil, // 70: inference.ModelInferRequest.ParametersEntry
+	nil, // 71: inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	nil, // 72: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	(*ModelInferResponse_InferOutputTensor)(nil), // 73: inference.ModelInferResponse.InferOutputTensor
+	nil,                                   // 74: inference.ModelInferResponse.ParametersEntry
+	nil,                                   // 75: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	(*ModelVersionPolicy_Latest)(nil),     // 76: inference.ModelVersionPolicy.Latest
+	(*ModelVersionPolicy_All)(nil),        // 77: inference.ModelVersionPolicy.All
+	(*ModelVersionPolicy_Specific)(nil),   // 78: inference.ModelVersionPolicy.Specific
+	nil,                                   // 79: inference.ModelDynamicBatching.PriorityQueuePolicyEntry
+	(*ModelWarmup_Input)(nil),             // 80: inference.ModelWarmup.Input
+	nil,                                   // 81: inference.ModelWarmup.InputsEntry
+	(*ModelSequenceBatching_Control)(nil), // 82: inference.ModelSequenceBatching.Control
+	(*ModelSequenceBatching_ControlInput)(nil),   // 83: inference.ModelSequenceBatching.ControlInput
+	(*ModelSequenceBatching_InitialState)(nil),   // 84: inference.ModelSequenceBatching.InitialState
+	(*ModelSequenceBatching_State)(nil),          // 85: inference.ModelSequenceBatching.State
+	(*ModelSequenceBatching_StrategyDirect)(nil), // 86: inference.ModelSequenceBatching.StrategyDirect
+	(*ModelSequenceBatching_StrategyOldest)(nil), // 87: inference.ModelSequenceBatching.StrategyOldest
+	nil, // 88: inference.ModelConfig.ParametersEntry
+	nil, // 89: inference.ModelStatistics.ResponseStatsEntry
+	(*RepositoryIndexResponse_ModelIndex)(nil), // 90: inference.RepositoryIndexResponse.ModelIndex
+	nil,                                      // 91: inference.RepositoryModelLoadRequest.ParametersEntry
+	nil,                                      // 92: inference.RepositoryModelUnloadRequest.ParametersEntry
+	(*TraceSettingRequest_SettingValue)(nil), // 93: inference.TraceSettingRequest.SettingValue
+	nil,                                      // 94: inference.TraceSettingRequest.SettingsEntry
+	(*TraceSettingResponse_SettingValue)(nil), // 95: inference.TraceSettingResponse.SettingValue
+	nil, // 96: inference.TraceSettingResponse.SettingsEntry
+	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 97: inference.SystemSharedMemoryStatusResponse.RegionStatus
+	nil, // 98: inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 99: inference.CudaSharedMemoryStatusResponse.RegionStatus
+	nil,                                      // 100: inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	(*LogSettingsRequest_SettingValue)(nil),  // 101: inference.LogSettingsRequest.SettingValue
+	nil,                                      // 102: inference.LogSettingsRequest.SettingsEntry
+	(*LogSettingsResponse_SettingValue)(nil), // 103: inference.LogSettingsResponse.SettingValue
+	nil,                                      // 104: inference.LogSettingsResponse.SettingsEntry
 }
 var file_open_inference_proto_depIdxs = []int32{
 	66,  // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
 	66,  // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	69,  // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
-	67,  // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
-	68,  // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
-	73,  // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
-	72,  // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
+	70,  // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
+	68,  // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
+	69,  // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
+	74,  // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
+	73,  // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
 	18,  // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
 	34,  // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
 	0,   // 9: inference.ModelInput.data_type:type_name -> inference.DataType
@@ -6128,25 +6143,25 @@ var file_open_inference_proto_depIdxs = []int32{
 	22,  // 11: inference.ModelInput.reshape:type_name -> inference.ModelTensorReshape
 	0,   // 12: inference.ModelOutput.data_type:type_name -> inference.DataType
 	22,  // 13: inference.ModelOutput.reshape:type_name -> inference.ModelTensorReshape
-	75,  // 14: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
-	76,  // 15: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
-	77,  // 16: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
+	76,  // 14: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
+	77,  // 15: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
+	78,  // 16: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
 	2,   // 17: inference.ModelInstanceGroup.kind:type_name -> inference.ModelInstanceGroup.Kind
 	3,   // 18: inference.ModelQueuePolicy.timeout_action:type_name -> inference.ModelQueuePolicy.TimeoutAction
 	27,  // 19: inference.ModelDynamicBatching.default_queue_policy:type_name -> inference.ModelQueuePolicy
-	78,  // 20: inference.ModelDynamicBatching.priority_queue_policy:type_name -> inference.ModelDynamicBatching.PriorityQueuePolicyEntry
-	80,  // 21: inference.ModelWarmup.inputs:type_name -> inference.ModelWarmup.InputsEntry
-	82,  // 22: inference.ModelSequenceBatching.control_input:type_name -> inference.ModelSequenceBatching.ControlInput
-	85,  // 23: inference.ModelSequenceBatching.direct:type_name -> inference.ModelSequenceBatching.StrategyDirect
-	86,  // 24: inference.ModelSequenceBatching.oldest:type_name -> inference.ModelSequenceBatching.StrategyOldest
-	84,  // 25: inference.ModelSequenceBatching.state:type_name -> inference.ModelSequenceBatching.State
+	79,  // 20: inference.ModelDynamicBatching.priority_queue_policy:type_name -> inference.ModelDynamicBatching.PriorityQueuePolicyEntry
+	81,  // 21: inference.ModelWarmup.inputs:type_name -> inference.ModelWarmup.InputsEntry
+	83,  // 22: inference.ModelSequenceBatching.control_input:type_name -> inference.ModelSequenceBatching.ControlInput
+	86,  // 23: inference.ModelSequenceBatching.direct:type_name -> inference.ModelSequenceBatching.StrategyDirect
+	87,  // 24: inference.ModelSequenceBatching.oldest:type_name -> inference.ModelSequenceBatching.StrategyOldest
+	85,  // 25: inference.ModelSequenceBatching.state:type_name -> inference.ModelSequenceBatching.State
 	25,  // 26: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
 	23,  // 27: inference.ModelConfig.input:type_name -> inference.ModelInput
 	24,  // 28: inference.ModelConfig.output:type_name -> inference.ModelOutput
 	26,  // 29: inference.ModelConfig.instance_group:type_name -> inference.ModelInstanceGroup
 	28,  // 30: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
 	33,  // 31: inference.ModelConfig.sequence_batching:type_name -> inference.ModelSequenceBatching
-	87,  // 32: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
+	88,  // 32: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
 	30,  // 33: inference.ModelConfig.model_warmup:type_name -> inference.ModelWarmup
 	31,  // 34: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
 	32,  // 35: inference.ModelConfig.response_cache:type_name -> inference.ModelResponseCache
@@ -6170,91 +6185,93 @@ var file_open_inference_proto_depIdxs = []int32{
 	37,  // 53: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
 	40,  // 54: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
 	39,  // 55: inference.ModelStatistics.memory_usage:type_name -> inference.MemoryUsage
-	88,  // 56: inference.ModelStatistics.response_stats:type_name -> inference.ModelStatistics.ResponseStatsEntry
+	89,  // 56: inference.ModelStatistics.response_stats:type_name -> inference.ModelStatistics.ResponseStatsEntry
 	41,  // 57: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
-	89,  // 58: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
-	90,  // 59: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
-	91,  // 60: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
-	93,  // 61: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
-	95,  // 62: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
-	97,  // 63: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	99,  // 64: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	101, // 65: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
-	103, // 66: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
-	70,  // 67: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	16,  // 68: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
-	71,  // 69: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	15,  // 70: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
-	15,  // 71: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	15,  // 72: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	74,  // 73: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	16,  // 74: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
-	15,  // 75: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
-	15,  // 76: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	27,  // 77: inference.ModelDynamicBatching.PriorityQueuePolicyEntry.value:type_name -> inference.ModelQueuePolicy
-	0,   // 78: inference.ModelWarmup.Input.data_type:type_name -> inference.DataType
-	79,  // 79: inference.ModelWarmup.InputsEntry.value:type_name -> inference.ModelWarmup.Input
-	4,   // 80: inference.ModelSequenceBatching.Control.kind:type_name -> inference.ModelSequenceBatching.Control.Kind
-	0,   // 81: inference.ModelSequenceBatching.Control.data_type:type_name -> inference.DataType
-	81,  // 82: inference.ModelSequenceBatching.ControlInput.control:type_name -> inference.ModelSequenceBatching.Control
-	0,   // 83: inference.ModelSequenceBatching.InitialState.data_type:type_name -> inference.DataType
-	0,   // 84: inference.ModelSequenceBatching.State.data_type:type_name -> inference.DataType
-	83,  // 85: inference.ModelSequenceBatching.State.initial_state:type_name -> inference.ModelSequenceBatching.InitialState
-	29,  // 86: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
-	38,  // 87: inference.ModelStatistics.ResponseStatsEntry.value:type_name -> inference.InferResponseStatistics
-	45,  // 88: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	45,  // 89: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	92,  // 90: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
-	94,  // 91: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
-	96,  // 92: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
-	98,  // 93: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
-	100, // 94: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
-	102, // 95: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
-	5,   // 96: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
-	7,   // 97: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
-	9,   // 98: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
-	11,  // 99: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
-	13,  // 100: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
-	17,  // 101: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
-	17,  // 102: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
-	20,  // 103: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
-	35,  // 104: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
-	43,  // 105: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
-	46,  // 106: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
-	48,  // 107: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
-	50,  // 108: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
-	64,  // 109: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
-	52,  // 110: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
-	54,  // 111: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
-	56,  // 112: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
-	58,  // 113: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
-	60,  // 114: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
-	62,  // 115: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
-	6,   // 116: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
-	8,   // 117: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
-	10,  // 118: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
-	12,  // 119: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
-	14,  // 120: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
-	18,  // 121: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
-	19,  // 122: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
-	21,  // 123: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
-	42,  // 124: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
-	44,  // 125: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
-	47,  // 126: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
-	49,  // 127: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
-	51,  // 128: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
-	65,  // 129: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
-	53,  // 130: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
-	55,  // 131: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
-	57,  // 132: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
-	59,  // 133: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
-	61,  // 134: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
-	63,  // 135: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
-	116, // [116:136] is the sub-list for method output_type
-	96,  // [96:116] is the sub-list for method input_type
-	96,  // [96:96] is the sub-list for extension type_name
-	96,  // [96:96] is the sub-list for extension extendee
-	0,   // [0:96] is the sub-list for field type_name
+	90,  // 58: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
+	91,  // 59: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
+	92,  // 60: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
+	94,  // 61: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
+	96,  // 62: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
+	98,  // 63: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	100, // 64: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	102, // 65: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
+	104, // 66: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
+	67,  // 67: inference.ModelMetadataResponse.TensorMetadata.parameters:type_name -> inference.ModelMetadataResponse.TensorMetadata.ParametersEntry
+	15,  // 68: inference.ModelMetadataResponse.TensorMetadata.ParametersEntry.value:type_name -> inference.InferParameter
+	71,  // 69: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	16,  // 70: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
+	72,  // 71: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	15,  // 72: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
+	15,  // 73: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	15,  // 74: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	75,  // 75: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	16,  // 76: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
+	15,  // 77: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
+	15,  // 78: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	27,  // 79: inference.ModelDynamicBatching.PriorityQueuePolicyEntry.value:type_name -> inference.ModelQueuePolicy
+	0,   // 80: inference.ModelWarmup.Input.data_type:type_name -> inference.DataType
+	80,  // 81: inference.ModelWarmup.InputsEntry.value:type_name -> inference.ModelWarmup.Input
+	4,   // 82: inference.ModelSequenceBatching.Control.kind:type_name -> inference.ModelSequenceBatching.Control.Kind
+	0,   // 83: inference.ModelSequenceBatching.Control.data_type:type_name -> inference.DataType
+	82,  // 84: inference.ModelSequenceBatching.ControlInput.control:type_name -> inference.ModelSequenceBatching.Control
+	0,   // 85: inference.ModelSequenceBatching.InitialState.data_type:type_name -> inference.DataType
+	0,   // 86: inference.ModelSequenceBatching.State.data_type:type_name -> inference.DataType
+	84,  // 87: inference.ModelSequenceBatching.State.initial_state:type_name -> inference.ModelSequenceBatching.InitialState
+	29,  // 88: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
+	38,  // 89: inference.ModelStatistics.ResponseStatsEntry.value:type_name -> inference.InferResponseStatistics
+	45,  // 90: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	45,  // 91: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	93,  // 92: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
+	95,  // 93: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
+	97,  // 94: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
+	99,  // 95: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
+	101, // 96: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
+	103, // 97: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
+	5,   // 98: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
+	7,   // 99: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
+	9,   // 100: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
+	11,  // 101: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
+	13,  // 102: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
+	17,  // 103: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
+	17,  // 104: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
+	20,  // 105: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
+	35,  // 106: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
+	43,  // 107: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
+	46,  // 108: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
+	48,  // 109: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
+	50,  // 110: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
+	64,  // 111: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
+	52,  // 112: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
+	54,  // 113: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
+	56,  // 114: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
+	58,  // 115: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
+	60,  // 116: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
+	62,  // 117: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
+	6,   // 118: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
+	8,   // 119: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
+	10,  // 120: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
+	12,  // 121: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
+	14,  // 122: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
+	18,  // 123: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
+	19,  // 124: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
+	21,  // 125: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
+	42,  // 126: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
+	44,  // 127: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
+	47,  // 128: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
+	49,  // 129: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
+	51,  // 130: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
+	65,  // 131: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
+	53,  // 132: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
+	55,  // 133: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
+	57,  // 134: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
+	59,  // 135: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
+	61,  // 136: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
+	63,  // 137: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
+	118, // [118:138] is the sub-list for method output_type
+	98,  // [98:118] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_open_inference_proto_init() }
@@ -6288,21 +6305,21 @@ func file_open_inference_proto_init() {
 		(*ModelRepositoryParameter_StringParam)(nil),
 		(*ModelRepositoryParameter_BytesParam)(nil),
 	}
-	file_open_inference_proto_msgTypes[74].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[75].OneofWrappers = []any{
 		(*ModelWarmup_Input_ZeroData)(nil),
 		(*ModelWarmup_Input_RandomData)(nil),
 		(*ModelWarmup_Input_InputDataFile)(nil),
 	}
-	file_open_inference_proto_msgTypes[78].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[79].OneofWrappers = []any{
 		(*ModelSequenceBatching_InitialState_ZeroData)(nil),
 		(*ModelSequenceBatching_InitialState_DataFile)(nil),
 	}
-	file_open_inference_proto_msgTypes[95].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[96].OneofWrappers = []any{
 		(*LogSettingsRequest_SettingValue_BoolParam)(nil),
 		(*LogSettingsRequest_SettingValue_Uint32Param)(nil),
 		(*LogSettingsRequest_SettingValue_StringParam)(nil),
 	}
-	file_open_inference_proto_msgTypes[97].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[98].OneofWrappers = []any{
 		(*LogSettingsResponse_SettingValue_BoolParam)(nil),
 		(*LogSettingsResponse_SettingValue_Uint32Param)(nil),
 		(*LogSettingsResponse_SettingValue_StringParam)(nil),
@@ -6313,7 +6330,7 @@ func file_open_inference_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_open_inference_proto_rawDesc), len(file_open_inference_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   99,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
