@@ -138,17 +138,13 @@ func (o *overrun) setPercentile(p99, floor int64) {
 // overrunOf returns the overrun of a model's sub-cluster. Of several it returns the largest, since it is not known
 // yet where a request will run.
 func (p *partition) overrunOf(model uint32) *overrun {
-	if int(model) >= len(p.homes) {
-		return p.overruns[0]
-	}
-
 	// Most models have one home.
-	at := p.homes[model]
+	at := p.homesOf(model)
 	if at < severalHomes {
 		return p.overrunKnown(at)
 	}
 
-	// Every request asks, and the answer changes a few times in a second.
+	// Many requests ask, and the answer changes a few times in a second.
 	x := &p.latestOf[at-severalHomes]
 	if x.as != p.judged {
 		x.o, x.as = p.latestIn(p.several[at-severalHomes]), p.judged

@@ -76,12 +76,20 @@ func (p *partition) watchHomes(e *Engine, homes []uint32) {
 // partition.several.
 const severalHomes = sched.SubClusterLimit
 
+// homesOf returns a model's number in partition.homes; for an unknown model, that of the first sub-cluster. mu is held.
+func (p *partition) homesOf(model uint32) uint32 {
+	if int(model) < len(p.homes) {
+		return p.homes[model]
+	}
+	return 0
+}
+
 // severalOf returns the sub-clusters of a model with several homes; nil for one with a single home. mu is held.
 func (p *partition) severalOf(model uint32) []uint32 {
-	if int(model) >= len(p.homes) || p.homes[model] < severalHomes {
-		return nil
+	if at := p.homesOf(model); at >= severalHomes {
+		return p.several[at-severalHomes]
 	}
-	return p.several[p.homes[model]-severalHomes]
+	return nil
 }
 
 // listHomes returns the place of a list of sub-clusters in several, and adds it if necessary. Models with the same homes

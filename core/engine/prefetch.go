@@ -2,8 +2,10 @@
 
 package engine
 
-// prefetch begins to load the cache lines of two words and does not wait for them. Any address is allowed, nil too. A Go
+import "unsafe"
+
+// prefetch begins to load the cache lines of some words and does not wait for them. Any address is allowed, nil too. A Go
 // statement can only read, and then the processor waits.
 //
 //go:noescape
-func prefetch(one, other *uint32)
+func prefetch(words []unsafe.Pointer)

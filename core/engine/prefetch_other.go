@@ -2,4 +2,6 @@
 
 package engine
 
-func prefetch(*uint32, *uint32) {}
+import "unsafe"
+
+func prefetch([]unsafe.Pointer) {}

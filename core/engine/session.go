@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -79,16 +78,16 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	}
 
 	s := p.openIDWindow(f)
-	// While some requests are accepted, the memory that the next ones need is on its way.
-	next := m[:min(len(m), sched.PrefetchMost)]
-	p.prefetchFor(next)
-	for rest := m; len(rest) > 0; {
-		present := next
-		rest = rest[len(present):]
-		next = rest[:min(len(rest), sched.PrefetchMost)]
+	arrivals := p.s.Arrive(t.now)
 
-		p.prefetchFor(next)
-		p.acceptRequests(e, t, f, s, present)
+	// While some requests are accepted, the memory that the next ones need is on its way.
+	var groups [2]requestGroup
+	present, next := &groups[0], &groups[1]
+	rest := p.fillGroup(e, next, &arrivals, t.now, m)
+	for next.n > 0 {
+		present, next = next, present
+		rest = p.fillGroup(e, next, &arrivals, t.now, rest)
+		p.acceptGroup(t, s, &arrivals, present)
 	}
 
 	// Work that is due anyway is done under this lock instead of waking its loop.
@@ -98,29 +97,6 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 
 	p.collectOutputs(e, t)
 	p.mu.Unlock()
-}
-
-// acceptRequests accepts those requests of m that belong to the partition. mu is held.
-func (p *partition) acceptRequests(e *Engine, t *turn, f *Frontend, s *idWindow, m []wire.Submit) {
-	all := len(e.parts) == 1
-	for i := range m {
-		if !all && e.split.of(m[i].Model) != p.number {
-			continue
-		}
-		if why := p.acceptRequest(t.now, s, &m[i]); why != model.ReasonNone && why != duplicate {
-			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: why}})
-		}
-	}
-}
-
-// prefetchFor begins to load the memory that requests will need into the cache. A read would keep the processor waiting.
-func (p *partition) prefetchFor(m []wire.Submit) {
-	if !p.s.Far() {
-		return
-	}
-	for i := range m {
-		prefetch(p.s.PrefetchLines(sched.ModelID(m[i].Model)))
-	}
 }
 
 // Cancel withdraws requests. A queued request ends with the outcome Canceled; the backend answers one that is in a

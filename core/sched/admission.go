@@ -33,18 +33,13 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 		return nil, p.refuse(vocabulary.UnknownModel)
 	}
 
-	q := &m.q
-	if q.n >= q.quiet || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
+	if pr > 0 || !m.joinsLast(now, deadline) {
 		return p.admit(now, m, at, deadline, pr)
 	}
 	// Most requests join behind those queued and change nothing else.
 	m.arrive(now)
 	p.stats.Enqueued++
-	r := q.at(int(q.n))
-	q.n++
-	q.last = deadline
-	r.Deadline, r.Model, r.Priority, r.Avoid = deadline, id, 0, 0
-	return r, vocabulary.ReasonNone
+	return m.appendRequest(id, deadline), vocabulary.ReasonNone
 }
 
 // admit handles the cases that Admit does not.

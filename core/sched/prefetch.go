@@ -14,12 +14,15 @@ const PrefetchMost = 16
 // PrefetchLines returns words in the two cache lines for which Admit will most likely wait: a model's second line, and that
 // of its next request; nil: there is none. While models are Far, a driver that accepts a burst fetches the lines of the
 // next PrefetchMost requests before it accepts the present ones, so that the cache misses overlap.
-func (p *Partition) PrefetchLines(id ModelID) (gaps, next *uint32) {
-	if m, _ := p.find(id); m != nil {
-		// The place is computed here, because the compiler would not inline PrefetchLines with a call to a method of the queue.
-		if at := m.q.head + uint32(m.q.n); int(at) < len(m.q.buf) {
-			return &m.gaps[0], &m.q.buf[at].Origin
-		}
+func (x FoundModel) PrefetchLines() (gaps, next *uint32) {
+	m := x.m
+	if m == nil {
+		return nil, nil
 	}
-	return nil, nil
+
+	// The place is computed here, because the compiler would not inline PrefetchLines with a call to a method of the queue.
+	if at := m.q.head + uint32(m.q.n); int(at) < len(m.q.buf) {
+		next = &m.q.buf[at].Origin
+	}
+	return &m.gaps[0], next
 }

@@ -14,13 +14,14 @@ func TestPrefetchLinesAreThoseThatAdmitWrites(t *testing.T) {
 	}
 
 	p, named := s.part, 0
+	a := p.Arrive(0)
 	for i := range 3 * pieceMin {
-		gaps, next := p.PrefetchLines(3)
+		gaps, next := a.Find(3).PrefetchLines()
 		r, why := p.Admit(0, 3, Time(1e9), 0)
 		if r == nil {
 			t.Fatal(why)
 		}
-		if next != nil && (next != &r.Origin || gaps != &p.models[0].gaps[0]) {
+		if next != nil && next != &r.Origin || gaps != &p.models[0].gaps[0] {
 			t.Errorf("request %d was written to another place than PrefetchLines named", i)
 		}
 		if next != nil {
@@ -30,7 +31,7 @@ func TestPrefetchLinesAreThoseThatAdmitWrites(t *testing.T) {
 	if named < 2*pieceMin {
 		t.Errorf("%d of %d requests had a place", named, 3*pieceMin)
 	}
-	if gaps, next := p.PrefetchLines(4); gaps != nil || next != nil {
+	if gaps, next := a.Find(4).PrefetchLines(); gaps != nil || next != nil {
 		t.Error("an unknown model has a place")
 	}
 }
