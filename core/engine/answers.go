@@ -9,14 +9,15 @@ import (
 // answers holds a family's state in a partition: the models of its variants, and how often each answered. The
 // partition's lock guards it.
 type answers struct {
-	variants []variantPlace // by variant
-	counts   []answerCount  // of every model that has been a variant since the family was made
+	// What a batch reads when it is sent, in one cache line.
+	variants      []variantPlace            // by variant
+	firstVariants [fewVariants]variantPlace // the memory of variants while they are few
+	marks         *[marksKept]answerMark    // elsewhere: they are read every five seconds, and would spread the families over many pages
 
-	// The memory of both while they are few: each batch reads them, in two cache lines that lie together.
-	firstVariants [fewVariants]variantPlace
-	firstCounts   [fewVariants]answerCount
-
-	marks *[marksKept]answerMark // elsewhere: they are read every five seconds, and would spread the families over many pages
+	// What a batch reads when it is done, in two.
+	counts      []answerCount            // of every model that has been a variant since the family was made
+	firstCounts [fewVariants]answerCount // the memory of counts while they are few
+	_           [40]byte
 }
 
 // fewVariants is how many variants most families have at most.

@@ -22,6 +22,7 @@ type flight struct {
 	// The requests that were sent, to queue them again if the backend is lost, and the memory that holds them. The
 	// port reads both after the lock is released, so they stay unchanged until the batch is done.
 	requests, piece []sched.Request
+	_               [16]byte // two cache lines
 }
 
 // A batch's number on the wire: partition, generation, place.
@@ -84,7 +85,7 @@ func (p *partition) startFlight(e *Engine, t *turn, b *sched.Batch) bool {
 		p.begun++
 	}
 
-	p.models[b.Model].batch(len(f.requests))
+	p.models[b.Model].countSent(len(f.requests))
 	g.batch.Store(uint64(b.ID))
 	return true
 }

@@ -217,9 +217,14 @@ func (b *Backend) Done(m []wire.Done) bool {
 	for ; todo != 0; todo &= todo - 1 {
 		p := e.parts[bits.TrailingZeros64(todo)]
 		p.enter(t)
-		for i := range m {
-			if m[i].Batch>>56 == uint64(p.number) {
-				p.completeFlight(e, t, b, &m[i])
+		for rest := m; len(rest) > 0; {
+			some := rest[:min(len(rest), reportsPrefetched)]
+			rest = rest[len(some):]
+			p.prefetchFlights(some)
+			for i := range some {
+				if some[i].Batch>>56 == uint64(p.number) {
+					p.completeFlight(e, t, b, &some[i])
+				}
 			}
 		}
 		p.mu.Unlock()

@@ -8,16 +8,23 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// modelCount counts one model's requests; its partition's lock guards it.
+// modelCount counts one model's requests; its partition's lock guards it. The counts of each batch lie in the first cache line.
 type modelCount struct {
 	sent     uint64 // requests in batches sent, except those taken back
-	ended    uint64 // accepted requests that ended by an outcome
 	served   uint64
+	batches  uint64
+	sizes    []sizeCount // sizes[b]: batches of b requests
+	ended    uint64      // accepted requests that ended by an outcome
+	_        uint64
 	outcomes [model.ReasonCount]uint64
 	dropped  [ruleCount - ruleFirst]uint64 // those with DeadlineCannotBeMet, by rule
-	batches  uint64
-	sizes    []uint64   // sizes[b]: batches of b requests
-	ran      []RanStats // ran[b]: batches of b requests that are done
+	_        [8]byte
+}
+
+// sizeCount counts the batches of one size.
+type sizeCount struct {
+	sent uint64
+	ran  RanStats // those of them that are done
 }
 
 // RanStats counts the completed batches of one size.
@@ -26,22 +33,24 @@ type RanStats struct {
 	Exec    int64 // their total ns on the GPU, as reported
 }
 
-func (c *modelCount) batch(size int) {
+// countSent records that a batch of size requests was sent.
+func (c *modelCount) countSent(size int) {
 	for size >= len(c.sizes) {
-		c.sizes = append(c.sizes, 0)
+		c.sizes = append(c.sizes, sizeCount{})
 	}
 	c.batches++
 	c.sent += uint64(size)
-	c.sizes[size]++
+	c.sizes[size].sent++
 }
 
-// countRun records that a batch of size requests took exec ns.
+// countRun records that a batch of size requests, which was sent before, took exec ns.
 func (c *modelCount) countRun(size int, exec int64) {
-	for size >= len(c.ran) {
-		c.ran = append(c.ran, RanStats{})
+	for size >= len(c.sizes) { // the model was made anew since
+		c.sizes = append(c.sizes, sizeCount{})
 	}
-	c.ran[size].Batches++
-	c.ran[size].Exec += exec
+	ran := &c.sizes[size].ran
+	ran.Batches++
+	ran.Exec += exec
 }
 
 // Ran is a completed batch, for timelines.
@@ -203,18 +212,21 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 	}
 
 	// Sums grow to the largest batch of any partition.
-	for size, n := range c.sizes {
-		for size >= len(m.Sizes) {
+	for size := range c.sizes {
+		x := &c.sizes[size]
+		for x.sent > 0 && size >= len(m.Sizes) {
 			m.Sizes = append(m.Sizes, 0)
 		}
-		m.Sizes[size] += n
-	}
-	for size, ran := range c.ran {
-		for size >= len(m.Ran) {
+		for x.ran.Batches > 0 && size >= len(m.Ran) {
 			m.Ran = append(m.Ran, RanStats{})
 		}
-		m.Ran[size].Batches += ran.Batches
-		m.Ran[size].Exec += ran.Exec
+		if size < len(m.Sizes) {
+			m.Sizes[size] += x.sent
+		}
+		if size < len(m.Ran) {
+			m.Ran[size].Batches += x.ran.Batches
+			m.Ran[size].Exec += x.ran.Exec
+		}
 	}
 
 	// A family also counts which of its variants answered.

@@ -204,6 +204,7 @@ func (e *Engine) passToPartitions(t *turn) {
 	for len(t.grants) > 0 {
 		p := e.partition(t.grants[0].Model)
 		p.enter(t)
+		p.prefetchGrants(e, t.grants)
 
 		// Grants for other partitions wait for their turn: one lock at a time (I1).
 		kept := t.grants[:0]

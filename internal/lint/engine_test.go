@@ -24,6 +24,8 @@ var engineNumbers = map[string]string{
 	"RequestsMaxDefault": "live requests of a partition", "blockRequests": "memory for requests", "newBlocks": "the same: not much more than there may be", "takeRequests": "the same: small ones lie alone",
 	"windowsMax": "memory for windows", "sweepLeast": "memory for profiles", "ringSize": "batches in timelines", "delays": "samples kept", "workNumbers": "bits of a work's number",
 	"ownersMax": "bits of a work's number", "commandsMax": "commands at a time", "stepsMost": "steps of a plan in one go",
+	"answers": "bytes up to the end of a cache line", "flight": "the same", "gpu": "the same", "modelCount": "the same",
+	"reportsPrefetched": "memory that is loaded ahead", "prefetchFlights": "the same, per report", "grantsPrefetched": "memory that is loaded ahead", "prefetchGrants": "the same, per grant",
 	"hugePage": "of the kernel", "checkOptions": "what options may ask for", "viewPlacement": "bytes that a backend may say, so that sums hold", "addModels": "the same",
 	"checkOffer": "what a backend may say", "New": "bytes of a random seed",
 
