@@ -42,6 +42,8 @@ type Config struct {
 	Timeout time.Duration // of one batch: then the device counts as lost; extended by the profile; 0: limits.Device
 	// Borrowed devices stay open after Close, and after a failed New.
 	Borrowed bool
+	// Lanes is the number of executors that share the device, each with an equal part of its memory; 0 and 1: one has it all.
+	Lanes    int
 	Pageable bool   // pin nothing, for comparison
 	Close    func() // frees what the programs share, after all of them; may be nil
 	// Held returns the memory that the programs hold and have moved; may be nil.
@@ -120,7 +122,7 @@ func (e *Executor) Device() *cuda.Device { return e.dev }
 // Capabilities says that batches overlap and rows may arrive early.
 func (e *Executor) Capabilities() device.Capabilities {
 	p := e.dev.Properties()
-	c := device.Capabilities{Ahead: true, Early: e, Passes: depth, Kind: p.Name, Memory: p.MemoryBytes}
+	c := device.Capabilities{Ahead: true, Early: e, Passes: depth, Kind: device.LaneKind(p.Name, e.cfg.Lanes), Memory: p.MemoryBytes / int64(max(1, e.cfg.Lanes))}
 	switch {
 	case e.cfg.Cold:
 		c.Passes = 0

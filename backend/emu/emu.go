@@ -26,25 +26,26 @@ const (
 // Options of Open. The zero value is a healthy device.
 type Options struct {
 	Device string  // its name; "emulated" when empty
-	Plan   Planned // a later fault
+	Lanes  int     // of OpenLanes; 0: 1
+	Plan   Planned // a later fault of the device
 	Beside bool    // another executor runs real models: load only emulated ones
 }
 
 // Planned is a fault from some batch on. The zero value plans nothing.
 type Planned struct {
-	After uint64 // batches executed before it; those of Load do not count
+	After uint64 // batches executed before it, on all lanes; those of Load do not count
 	Fault Fault
 }
 
-// Executor is one emulated GPU. Any goroutine may call Inject; accel.Executor states the rules for the other methods.
+// Executor is one emulated GPU, or a lane of one. Any goroutine may call Inject; accel.Executor states the rules for the
+// other methods.
 type Executor struct {
 	*accel.Executor
 	beside  bool
+	machine *machine
+	lane    int // its index
 	module  *cuda.Module
 	kernel  cuda.Kernel
-	plan    Planned
-	batches uint64
-	fault   atomic.Pointer[Fault]
 	models  atomic.Pointer[[]*program] // by number; replaced by Load, read by kernels
 }
 
@@ -53,11 +54,20 @@ func New() (*Executor, error) { return Open(Options{}) }
 
 // Open returns an emulated GPU. The caller must Close it.
 func Open(o Options) (*Executor, error) {
-	e := &Executor{plan: o.Plan, beside: o.Beside}
-	e.fault.Store(&Fault{})
+	o.Lanes = 1
+	all, err := OpenLanes(o)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// openLane opens a lane of a machine.
+func openLane(o Options, m *machine, lane int) (*Executor, error) {
+	e := &Executor{beside: o.Beside, machine: m, lane: lane}
 	e.models.Store(new([]*program))
 
-	dev, err := cuda.OpenEmulated(cuda.Emulation{Name: o.Device, MemoryBytes: memoryBytes, CopyInBandwidth: bandwidth, CopyOutBandwidth: bandwidth,
+	dev, err := cuda.OpenEmulated(cuda.Emulation{Name: o.Device, MemoryBytes: int64(memoryBytes / len(m.running)), CopyInBandwidth: bandwidth, CopyOutBandwidth: bandwidth,
 		CommandTime: commandTime, KernelTime: e.kernelTime, Kernels: map[string]cuda.KernelFunc{kernelName: e.runKernel}, Fault: e.goWrong})
 	if err != nil {
 		return nil, fmt.Errorf("emulated GPU: %w", err)
@@ -71,11 +81,6 @@ func Open(o Options) (*Executor, error) {
 		return nil, errors.Join(fmt.Errorf("emulated GPU: %w", err), dev.Close())
 	}
 
-	// A fault from the start also affects the models' loading.
-	if e.plan.After == 0 {
-		e.Inject(e.plan.Fault)
-	}
-
 	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Close: e.module.Free})
 	if err != nil {
 		return nil, err
@@ -83,21 +88,16 @@ func Open(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// Capabilities says that all emulated GPUs are of one kind, whatever their names.
+// Capabilities says that all emulated GPUs with as many lanes are of one kind, whatever their names.
 func (e *Executor) Capabilities() device.Capabilities {
 	c := e.Executor.Capabilities()
-	c.Kind = "emulated"
+	c.Kind = device.LaneKind("emulated", len(e.machine.running))
 	return c
 }
 
 // Submit starts b; see device.Executor.
 func (e *Executor) Submit(b device.Batch) error {
-	if p := &e.plan; p.After > 0 {
-		if e.batches++; e.batches > p.After {
-			e.Inject(p.Fault)
-			p.After = 0
-		}
-	}
+	e.machine.countBatch()
 	return e.Executor.Submit(b)
 }
 
@@ -107,6 +107,7 @@ type program struct {
 	shared sync.Locker // guards the table of programs
 	model  *device.Model
 	number uint32
+	use    float64  // of the GPU, see Use
 	in     [][]byte // of the running batch: views of device memory; the kernel's
 	out    [][]byte
 	params params
@@ -143,7 +144,7 @@ func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program
 		number, all = len(all), append(all, nil)
 	}
 
-	p := &program{e: e, shared: programs, model: m, number: uint32(number), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
+	p := &program{e: e, shared: programs, model: m, number: uint32(number), use: Use(m.Source), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
 	all[number] = p
 	e.models.Store(&all)
 	return p, nil
@@ -193,10 +194,10 @@ func (e *Executor) launchParams(l cuda.Launch) (p *program, rows int, base cuda.
 func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
 	p, rows, _, copies := e.launchParams(l)
 	took := p.model.Profile.Exec(rows)
-	if slow := e.fault.Load().Slow; slow > 0 {
+	if slow := e.machine.fault.Load().Slow; slow > 0 {
 		took = time.Duration(float64(took) * slow)
 	}
-	return max(took-copies, 0)
+	return max(e.machine.shareTime(e.lane, p.use, took)-copies, 0)
 }
 
 // runKernel is the kernel: it writes each row's pattern. The device runs one kernel at a time.

@@ -46,11 +46,15 @@ func openEmulated(t *testing.T) device.Executor {
 }
 
 func TestContract(t *testing.T) {
+	devicetest.Contract(t, contractCase(t))
+}
+
+func contractCase(t *testing.T) devicetest.Case {
 	all := testModels(t)
 	unmeasured := *all[0]
 	unmeasured.Profile = nil
-	devicetest.Contract(t, devicetest.Case{Open: openEmulated, Models: all, Want: Pattern, Corrupt: &unmeasured,
-		Weights: all[0].Source, Updated: func(input []byte) []byte { return Pattern(all[0], input) }, Other: all[1].Source})
+	return devicetest.Case{Open: openEmulated, Models: all, Want: Pattern, Corrupt: &unmeasured,
+		Weights: all[0].Source, Updated: func(input []byte) []byte { return Pattern(all[0], input) }, Other: all[1].Source}
 }
 
 func TestExecuteTakesTheProfile(t *testing.T) {

@@ -68,12 +68,12 @@ func ParseFaults(text string, n int) ([]Planned, error) {
 	return plans, nil
 }
 
-// Inject sets the fault from now on.
-func (e *Executor) Inject(f Fault) { e.fault.Store(&f) }
+// Inject sets the fault of the device from now on, which all its lanes have.
+func (e *Executor) Inject(f Fault) { e.machine.fault.Store(&f) }
 
 // goWrong returns the device's fault at a site.
 func (e *Executor) goWrong(s cuda.Site) cuda.Fault {
-	if f := e.fault.Load(); f.Op == s.Op {
+	if f := e.machine.fault.Load(); f.Op == s.Op {
 		return f.Device
 	}
 	return cuda.Fault{}

@@ -27,10 +27,11 @@ type Config struct {
 
 const deviceBytesMin = 1 << 10
 
-// Executor runs models on one device, which it owns from New to Close.
+// Executor runs models on one device, which it owns from New to Close, or on a lane of one.
 type Executor struct {
 	*accel.Executor
 	runtime *executor.Runtime
+	split   *splitDevice // nil: it owns the device
 
 	mu     sync.Mutex
 	memory device.Memory // as of the last batch; guarded by mu
@@ -38,21 +39,16 @@ type Executor struct {
 
 // New takes over dev; on an error it closes dev.
 func New(dev *cuda.Device, c Config) (*Executor, error) {
-	e := &Executor{}
-	err := e.openRuntime(dev, c)
+	all, err := NewLanes(dev, c, 1)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open layered executor: %w", err), dev.Close())
+		return nil, err
 	}
-
-	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Timeout: c.Timeout, Close: e.runtime.Close, Held: e.heldMemory})
-	return e, err
+	return all[0], nil
 }
 
-func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
-	free, total, err := dev.MemoryInfo()
-	if err != nil {
-		return err
-	}
+// fillDefaults sets the memory that models may have on the whole device.
+func (c *Config) fillDefaults(dev *cuda.Device) error {
+	free, _, err := dev.MemoryInfo()
 
 	// Slots and their areas are allocated besides the models, from the rest.
 	if c.DeviceBytes == 0 {
@@ -61,7 +57,14 @@ func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
 	if c.PinnedBytes == 0 {
 		c.PinnedBytes = 256 << 20
 	}
+	return err
+}
 
+func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
+	free, total, err := dev.MemoryInfo()
+	if err != nil {
+		return err
+	}
 	if c.DeviceBytes < deviceBytesMin {
 		c.DeviceBytes = deviceBytesMin // the reservation fails if even this is too much
 	}
@@ -160,7 +163,10 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 	defer shared.Unlock()
 	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision, Share: !part.Whole, Shared: shared})
 	if err != nil {
-		return nil, markUnsupported(err)
+		return nil, e.explainRoom(markUnsupported(err))
+	}
+	if err := e.checkRoom(l); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	return program{l, e, m, part.SharedBytes, shared}, nil
 }
@@ -262,11 +268,11 @@ func (e *Executor) heldMemory() device.Memory {
 
 // Open opens GPU index. The error matches cuda.ErrNotSupported on a host or in a build without a GPU.
 func Open(index int, c Config) (*Executor, error) {
-	dev, err := cuda.Open(cuda.Config{Index: index})
+	all, err := OpenLanes(index, c, 1)
 	if err != nil {
 		return nil, err
 	}
-	return New(dev, c)
+	return all[0], nil
 }
 
 // Name returns the GPU's name, for logs and for profiles, which apply to GPUs of that name.

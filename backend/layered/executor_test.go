@@ -81,6 +81,14 @@ func times(t *testing.T, factor float32) *device.Model {
 	return writeModel(t, g, 3, 2)
 }
 
+// wide returns y = x·w with width² weights.
+func wide(t *testing.T, width int64) *device.Model {
+	g := onnx.NewBuilder("wide")
+	w := g.Const(onnx.FloatTensor("", make([]float32, width*width), width, width))
+	g.Output("y", g.Node("MatMul", []string{g.Input("x", onnx.Float, onnx.Batched(width)), w}), onnx.Float, onnx.Batched(width))
+	return writeModel(t, g, 2, width)
+}
+
 // patient is a timeout longer than any stall of a host.
 const patient = 30 * time.Second
 
@@ -115,6 +123,11 @@ func openAny(t *testing.T) *Executor {
 }
 
 func TestContract(t *testing.T) {
+	devicetest.Contract(t, contractCase(t))
+}
+
+// contractCase returns the models of the contract, on a whole device.
+func contractCase(t *testing.T) devicetest.Case {
 	a, b := next(t), twice(t)
 	odd := onnx.NewBuilder("odd")
 	odd.Output("y", odd.Node("Einsum", []string{odd.Input("x", onnx.Float, onnx.Batched(4))}), onnx.Float, onnx.Batched(4))
@@ -126,7 +139,7 @@ func TestContract(t *testing.T) {
 		}
 		return out
 	}
-	devicetest.Contract(t, devicetest.Case{
+	return devicetest.Case{
 		Open:    func(t *testing.T) device.Executor { return openAny(t) },
 		Models:  []*device.Model{a, b},
 		Weights: times(t, 4).Source,
@@ -146,7 +159,7 @@ func TestContract(t *testing.T) {
 			}
 			return affine(input, 2, 1)
 		},
-	})
+	}
 }
 
 func TestUnsupportedOperatorsAreNamed(t *testing.T) {

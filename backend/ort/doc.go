@@ -1,6 +1,7 @@
 // Package ort runs ONNX models on the CPU with ONNX Runtime. One Executor is one core: it runs each
 // batch on the thread that calls it (intra-op = inter-op = 1), on tensors that were bound to the
-// slots' memory for every batch size when the model was loaded.
+// slots' memory for every batch size when the model was loaded. An executor of several threads
+// (ExecutorOf) has sessions of its own, whose further threads sleep between batches.
 //
 // It measures nothing and does no batching. The library is loaded at run time (dlopen), so a binary
 // starts without it; Open then says how to get it. Built without cgo, Open always fails.
@@ -9,7 +10,7 @@
 //
 //	O1  A model is loaded only if every tensor of its configuration is in the graph with the same
 //	    datatype and shape, and the graph needs no other input.
-//	O2  Executors of one Runtime share a model's session, so its weights are in memory once.
+//	O2  Executors of one thread of one Runtime share a model's session, so its weights are in memory once.
 //	O3  Execute creates no tensor, binding or Go object, except for models with BYTES tensors: ONNX
 //	    Runtime owns strings, so they are copied in and out.
 //	O4  A row of a BYTES model that cannot be run, or whose output has no room, is marked and does not

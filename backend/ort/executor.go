@@ -11,9 +11,11 @@ import (
 	"downbeat.dev/csrc/heap"
 )
 
-// Executor runs batches on the thread that waits for them. It is a device.Executor.
+// Executor runs batches on the thread that waits for them, and on further ones of its sessions if it has several. It is a
+// device.Executor.
 type Executor struct {
 	runtime *Runtime
+	threads int // of a batch
 
 	mu     sync.RWMutex
 	slots  []*device.Slot            // guarded by mu

@@ -101,7 +101,7 @@ func (e *Executor) openSession(m *device.Model, source *repo.Model) (*loaded, er
 	slots := append([]*device.Slot(nil), e.slots...)
 	e.mu.RUnlock()
 
-	opened, err := e.runtime.acquireSession(m, source)
+	opened, err := e.runtime.acquireSession(e, m, source)
 	if err != nil {
 		return nil, err
 	}

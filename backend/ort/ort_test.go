@@ -46,6 +46,29 @@ func putFloat(b []byte, f float32) { binary.LittleEndian.PutUint32(b, math.Float
 
 func TestContract(t *testing.T) {
 	r := openRuntime(t)
+	c := contractCase(t)
+	for name, open := range map[string]func(t *testing.T) device.Executor{
+		"Core":       func(*testing.T) device.Executor { return r.Executor() },
+		"TwoThreads": func(*testing.T) device.Executor { return r.ExecutorOf(2) },
+		"Lane": func(t *testing.T) device.Executor {
+			return c.AmongLanes(t, []device.Executor{r.Executor(), r.Executor()})
+		},
+		"LaneOfThreads": func(t *testing.T) device.Executor {
+			return c.AmongLanes(t, []device.Executor{r.ExecutorOf(2), r.ExecutorOf(2)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := c
+			c.Open = open
+			devicetest.Contract(t, c)
+			if n := len(r.sessions); n != 0 {
+				t.Errorf("%d sessions left after all executors were closed", n)
+			}
+		})
+	}
+}
+
+func contractCase(t *testing.T) devicetest.Case {
 	identity, twice := layout(t, identity(t, 8)), layout(t, times(t, 5, 2))
 	scaled := func(in []byte, factor float32) []byte {
 		out := append([]byte(nil), in...)
@@ -59,8 +82,7 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	emulated.Source = &repo.Model{Name: "emulated", Platform: repo.PlatformEmulated}
-	devicetest.Contract(t, devicetest.Case{
-		Open:    func(*testing.T) device.Executor { return r.Executor() },
+	return devicetest.Case{
 		Models:  []*device.Model{twice, identity},
 		Weights: times(t, 5, 3),
 		Updated: func(in []byte) []byte { return scaled(in, 3) },
@@ -89,9 +111,6 @@ func TestContract(t *testing.T) {
 			}
 			return in
 		},
-	})
-	if n := len(r.sessions); n != 0 {
-		t.Errorf("%d sessions left after all executors were closed", n)
 	}
 }
 
@@ -115,6 +134,20 @@ func TestExecutorsShareASession(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestThreadsAreAnExecutorsOwn: executors of several threads share no session, because its threads are one lane's.
+func TestThreadsAreAnExecutorsOwn(t *testing.T) {
+	r := openRuntime(t)
+	m := layout(t, times(t, 2, 2))
+	for i := range 2 {
+		e := r.ExecutorOf(2)
+		defer e.Close()
+		f, err := e.Load(m)
+		if err != nil || f.Warm || len(r.sessions) != i+1 {
+			t.Errorf("executor %d: %v, warmed up by another one %v, %d sessions", i, err, f.Warm, len(r.sessions))
+		}
 	}
 }
 

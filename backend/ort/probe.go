@@ -20,7 +20,7 @@ import (
 // and "0" in texts. It takes the time to open the file and run it once.
 func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error) {
 	// Optimization does not change shapes, and opening is faster without it.
-	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
+	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll, 1)
 	if err != nil {
 		return nil, fmt.Errorf("set session options: %w", err)
 	}

@@ -36,6 +36,7 @@ type file struct {
 	exit     int // the early exit that is run; 0: the model itself
 	bytes    int64
 	modified time.Time
+	owner    *Executor // the only one that runs it, as it has threads of its own; nil: every executor of one thread may
 }
 
 // statFile returns the current state of the file at path.
@@ -96,21 +97,32 @@ func Open(library string) (*Runtime, error) {
 // Version returns the version of the loaded library, such as "1.27.0".
 func (r *Runtime) Version() string { return onnx.GetVersion() }
 
-// Executor returns an executor without models. The caller must Close it.
-func (r *Runtime) Executor() *Executor {
-	return &Executor{runtime: r, models: map[*device.Model]*loaded{}}
+// Executor returns an executor of one thread without models. The caller must Close it.
+func (r *Runtime) Executor() *Executor { return r.ExecutorOf(1) }
+
+// ExecutorOf is Executor with batches that run on several threads: the one that waits for the batch, and others of the
+// executor's own sessions.
+func (r *Runtime) ExecutorOf(threads int) *Executor {
+	return &Executor{runtime: r, threads: max(1, threads), models: map[*device.Model]*loaded{}}
 }
 
-// sessionOptions returns the options of every session. The caller must Destroy them.
-func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, error) {
+// sessionOptions returns the options of a session. The caller must Destroy them.
+func sessionOptions(level onnx.GraphOptimizationLevel, threads int) (*onnx.SessionOptions, error) {
 	o, err := onnx.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 
-	// An executor is one core: a batch runs only on the calling thread.
+	// The thread that runs a batch is one of them. The others are the session's own: between batches they must sleep,
+	// because other models' sessions use the same cores.
+	spin := "1"
+	if threads > 1 {
+		spin = "0"
+	}
+
 	for _, set := range []func() error{
-		func() error { return o.SetIntraOpNumThreads(1) },
+		func() error { return o.SetIntraOpNumThreads(threads) },
+		func() error { return o.AddSessionConfigEntry("session.intra_op.allow_spinning", spin) },
 		func() error { return o.SetInterOpNumThreads(1) },
 		func() error { return o.SetExecutionMode(onnx.ExecutionModeSequential) },
 		func() error { return o.SetGraphOptimizationLevel(level) },
@@ -124,19 +136,22 @@ func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, er
 	return o, nil
 }
 
-// acquireSession returns the session of source's file; for the first user it opens the session and checks it against
+// acquireSession returns the session of source's file for e; for the first user it opens the session and checks it against
 // m.
-func (r *Runtime) acquireSession(m *device.Model, source *repo.Model) (*session, error) {
+func (r *Runtime) acquireSession(e *Executor, m *device.Model, source *repo.Model) (*session, error) {
 	f, err := statFile(source.ONNXPath)
 	if err != nil {
 		return nil, err
 	}
 	f.exit = source.ExitStage
+	if e.threads > 1 {
+		f.owner = e
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	// One session per file, whichever executor runs it: its weights are in memory once (O2).
+	// One session per file, whichever executor of one thread runs it: its weights are in memory once (O2).
 	s := r.sessions[f]
 	if s == nil {
 		part, err := checkGraph(source, m)
@@ -144,7 +159,7 @@ func (r *Runtime) acquireSession(m *device.Model, source *repo.Model) (*session,
 			return nil, err
 		}
 
-		o, err := sessionOptions(onnx.GraphOptimizationLevelEnableAll)
+		o, err := sessionOptions(onnx.GraphOptimizationLevelEnableAll, e.threads)
 		if err != nil {
 			return nil, fmt.Errorf("set session options: %w", err)
 		}

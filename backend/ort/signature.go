@@ -31,7 +31,7 @@ func datatypeName(t onnx.TensorElementDataType) string { return graph.DataType(t
 func checkGraph(source *repo.Model, m *device.Model) (part *graph.Part, err error) {
 	path := source.ONNXPath
 	// Only names and shapes are read, which needs no optimization.
-	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
+	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll, 1)
 	if err != nil {
 		return nil, fmt.Errorf("set session options: %w", err)
 	}

@@ -32,6 +32,9 @@ func (r *Runtime) Version() string { return "none" }
 // Executor returns an executor that refuses everything.
 func (r *Runtime) Executor() *Executor { return &Executor{} }
 
+// ExecutorOf is Executor.
+func (r *Runtime) ExecutorOf(int) *Executor { return &Executor{} }
+
 // ProbeOutputs always fails.
 func (r *Runtime) ProbeOutputs(*repo.Model) ([]model.Tensor, error) {
 	return nil, missingLibrary(libraryName, errNoCgo)

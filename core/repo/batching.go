@@ -147,7 +147,7 @@ func (d *decoder) responseCache() func(value) error {
 }
 
 // ownParameters are the parameters that Downbeat uses, and notes of the models in this tree.
-var ownParameters = map[string]bool{"slo_ms": true, "slo_binds": true, "bytes_max": true, "shapes_max": true, "precision": true, "alpha_ms": true, "beta_ms": true,
+var ownParameters = map[string]bool{"slo_ms": true, "slo_binds": true, "bytes_max": true, "shapes_max": true, "precision": true, "alpha_ms": true, "beta_ms": true, "gpu_use": true,
 	"family": true, "variant": true, "accuracy": true, "seed": true,
 	paramPicture: true, paramChannels: true, paramScale: true, paramMean: true, paramStd: true, paramShorterSide: true}
 

@@ -48,6 +48,7 @@ type Config struct {
 	BytesMax  int               // parameter bytes_max, by default DefaultBytesMax
 	ShapesMax int               // parameter shapes_max, by default DefaultShapesMax
 	Emulated  Linear            // parameters alpha_ms and beta_ms of an emulated model
+	GPUUse    float64           // parameter gpu_use of an emulated model: the part of a GPU that it uses; 0: all
 	Family    string            // parameter family
 	Variant   string            // parameter variant
 	Accuracy  float64           // parameter accuracy, 0…1; 0: not given

@@ -197,6 +197,18 @@ func (d *decoder) readEmulated(root *message, c *Config, params map[string]value
 	if c.Emulated.Exec(1) <= 0 {
 		return d.failAt(params["beta_ms"], "parameters.beta_ms", "alpha_ms and beta_ms are both 0; a batch must take some time")
 	}
+
+	v, ok := params["gpu_use"]
+	if !ok {
+		return nil
+	}
+	use, err := parseFloat(v.text)
+
+	// The condition is false for NaN.
+	if err != nil || !(use > 0 && use <= 1) {
+		return d.failAt(v, "parameters.gpu_use", "want the part of a GPU that the model uses while it runs, above 0 and at most 1")
+	}
+	c.GPUUse = use
 	return nil
 }
 

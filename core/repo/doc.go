@@ -9,7 +9,7 @@
 // It parses and checks. It runs no model, watches no directory, and leaves reading ONNX files to Options.Graph.
 //
 // Beyond Triton's platforms, a model may have `platform: "emulated"`. Such a model has no file, takes alpha_ms·b + beta_ms
-// for a batch of b, and answers with a pattern of its input.
+// for a batch of b, of a GPU's part gpu_use, and answers with a pattern of its input.
 //
 // Invariants:
 //

@@ -1,0 +1,113 @@
+package emu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/repo"
+)
+
+// machine is an emulated device, which its lanes share.
+type machine struct {
+	plan    Planned
+	batches atomic.Uint64
+	fault   atomic.Pointer[Fault]
+
+	mu      sync.Mutex
+	running []kernelRun // by lane; guarded by mu, its length is fixed
+}
+
+// kernelRun is the latest kernel of a lane.
+type kernelRun struct {
+	use float64
+	end time.Time
+}
+
+// OpenLanes returns the lanes of one emulated GPU, in each of which kernels run beside those of the others. A fault
+// affects all of them. The caller must Close each.
+//
+// A kernel that uses the part u of the GPU takes as long as alone while the parts of all that run are at most 1, and as
+// many times as long as they are otherwise. What runs when it begins counts; kernels that run already go on as they are.
+func OpenLanes(o Options) ([]*Executor, error) {
+	m := &machine{plan: o.Plan, running: make([]kernelRun, max(1, o.Lanes))}
+	m.fault.Store(&Fault{})
+
+	// A fault from the start also affects the models' loading.
+	if m.plan.After == 0 {
+		m.fault.Store(&m.plan.Fault)
+	}
+
+	var all []*Executor
+	for lane := range m.running {
+		e, err := openLane(o, m, lane)
+		if err != nil {
+			for _, opened := range all {
+				err = errors.Join(err, opened.Close())
+			}
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// countBatch counts a batch of some lane, and starts the planned fault when it is due.
+func (m *machine) countBatch() {
+	if m.plan.After > 0 && m.batches.Add(1) == m.plan.After+1 {
+		m.fault.Store(&m.plan.Fault)
+	}
+}
+
+// shareTime returns how long a kernel takes that begins now on a lane. Full, from the model's profile, is what it takes
+// while all lanes run kernels of the same model.
+func (m *machine) shareTime(lane int, use float64, full time.Duration) time.Duration {
+	if len(m.running) == 1 {
+		return full
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	now, sum := time.Now(), use
+	for i, r := range m.running {
+		if i != lane && r.end.After(now) {
+			sum += r.use
+		}
+	}
+
+	took := time.Duration(float64(full) * max(1, sum) / slowdown(use, len(m.running)))
+	m.running[lane] = kernelRun{use, now.Add(took)}
+	return took
+}
+
+// slowdown returns how many times as long a kernel takes while all lanes run kernels that use as much of the GPU.
+func slowdown(use float64, lanes int) float64 { return max(1, use*float64(lanes)) }
+
+// Use returns the part of an emulated GPU that a model uses: the parameter gpu_use of an emulated one, otherwise all.
+func Use(m *repo.Model) float64 {
+	if m == nil || m.Config == nil || m.Config.GPUUse == 0 {
+		return 1
+	}
+	return m.Config.GPUUse
+}
+
+// LaneProfile returns ℓ(b) on one of several lanes of an emulated GPU while all run m, of which p is ℓ(b) on the whole.
+func LaneProfile(p *profile.Profile, m *repo.Model, lanes int) (*profile.Profile, error) {
+	factor := slowdown(Use(m), lanes)
+	if factor == 1 {
+		return p, nil
+	}
+
+	table := p.Table(p.Max())
+	for i := range table {
+		table[i] = time.Duration(float64(table[i]) * factor)
+	}
+	scaled, err := profile.New(table)
+	if err != nil {
+		return nil, fmt.Errorf("model %s on one of %d lanes: %w", m.Name, lanes, err)
+	}
+	return scaled, nil
+}
