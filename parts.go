@@ -117,7 +117,7 @@ func (s *System) openBackend(ctx context.Context) error {
 
 	o := backend.Options{Scheduler: s.config.Scheduler, Patient: s.config.Patient, Token: s.token, TLS: data.TLS, Models: s.config.Models, Strict: s.config.Protocol.StrictModels,
 		Control: s.config.Repository.ModelControl, Load: s.config.Repository.Models(), PollEvery: s.config.Repository.PollEvery, State: s.config.Repository.StateDir,
-		Executors: s.config.Executors, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.logOf("backend")}
+		Executors: s.config.Executors, Threads: s.config.Threads, Lanes: s.config.Lanes, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.logOf("backend")}
 
 	// Within one process the backend calls the scheduler directly.
 	if s.server != nil {

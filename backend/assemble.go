@@ -31,7 +31,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	o.leaveUnloaded(r, &c)
 	library, missing := o.loadLibrary(r)
 	if o.GPUs || library != nil {
-		if o.kind, _, err = hostKind(o.GPUs, library); err != nil {
+		if o.kind, _, err = o.hostKind(library); err != nil {
 			return c, err
 		}
 	}

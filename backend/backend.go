@@ -54,6 +54,10 @@ type GPU struct {
 	// whether batches are submitted ahead.
 	Executors []device.Executor
 	Core      int // pin the executors' thread to this core; -1: do not pin
+	// Lanes is the number of lanes of the device of which this GPU is one; 0 and 1: it is the whole device. Lanes of one
+	// device have the same number Device, and are lost together.
+	Lanes, Device int
+	lane          int // its index among those of the device
 }
 
 // Backend fetches the inputs of batches, executes them and replies.

@@ -149,8 +149,8 @@ func (g *gpu) noteOff(o *order, now time.Duration) (answered bool) {
 func (g *gpu) landOrder(o *order, err error) (answered bool) {
 	b, now := g.backend, g.backend.now()
 	lost := errors.Is(err, device.ErrLost)
-	if lost && !g.lost.Swap(true) { // before the watchdog's verdict is reset: nothing may be sent to this GPU in between
-		b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
+	if lost { // before the watchdog's verdict is reset: nothing may be sent to this GPU in between
+		g.loseDevice()
 	}
 
 	// An order that the watchdog has answered is not answered again.
@@ -189,6 +189,20 @@ func (g *gpu) landOrder(o *order, err error) (answered bool) {
 		o.failRest(reason)
 	}
 	return answered
+}
+
+// loseDevice marks the GPU as lost, and the other lanes of its device with it: they would fail a batch each to find out.
+func (g *gpu) loseDevice() {
+	for _, other := range g.backend.gpus {
+		same := other == g || g.device >= 0 && other.device == g.device
+		if !same || other.lost.Swap(true) {
+			continue
+		}
+		g.backend.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", other.name)
+
+		// Whoever waits there for the end of a batch looks again.
+		putToken(other.freed)
+	}
 }
 
 // failingMin is how many consecutive batches must fail before their GPU counts as failing.

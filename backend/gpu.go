@@ -25,6 +25,7 @@ type gpu struct {
 	number    uint32
 	name      string
 	core      int                      // to pin to; -1: none
+	device    int                      // the number of the device of which it is a lane; -1: it is a device
 	executors []device.Executor        // a model runs on the first that supports it
 	ahead     bool                     // batches are submitted while others run
 	routes    atomic.Pointer[[]*route] // by the model's number; nil: not loaded here. Replaced by placements
@@ -66,6 +67,9 @@ type gpu struct {
 func newGPU(b *Backend, number int, o GPU) *gpu {
 	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executors: o.Executors,
 		sending: make(chan *order, ordersMax), freed: make(chan struct{}, 1), slotFreed: make(chan struct{}, 1), buffers: map[*device.Slot]*rdma.Buffer{}}
+	if g.device = -1; o.Lanes > 1 {
+		g.device = o.Device
+	}
 	g.more.L = &g.mu
 	g.routes.Store(new([]*route))
 

@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"errors"
 	"fmt"
 
 	"downbeat.dev/backend/device"
@@ -23,32 +22,30 @@ func (o *Options) onGPUs(library *ort.Runtime) ([]GPU, error) {
 		return nil, fmt.Errorf("gpu: %w", err)
 	}
 
-	var all []GPU
-	for i := range n {
-		g, err := openGPU(i, library)
+	return openDevices(n, func(i int) ([]GPU, error) {
+		lanes, err := o.openGPU(i, library)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("gpu %d: %w", i, err), closeGPUs(all))
+			return nil, fmt.Errorf("gpu %d: %w", i, err)
 		}
-		all = append(all, g)
-	}
-	return all, nil
+		return lanes, nil
+	})
 }
 
-func openGPU(i int, library *ort.Runtime) (GPU, error) {
-	e, err := layered.Open(i, layered.Config{})
+// openGPU opens the lanes of a GPU.
+func (o *Options) openGPU(i int, library *ort.Runtime) ([]GPU, error) {
+	opened, err := layered.OpenLanes(i, layered.Config{}, o.Lanes)
 	if err != nil {
-		return GPU{}, err
+		return nil, err
 	}
-	g := GPU{Name: fmt.Sprintf("gpu %d (%s)", i, e.Name()), Executors: []device.Executor{e}, Core: -1}
-	if library != nil {
-		g.Executors = append(g.Executors, library.Executor())
+
+	all := o.splitGPU(GPU{Name: fmt.Sprintf("gpu %d (%s)", i, opened[0].Name()), Device: i, Core: -1})
+	for k, e := range opened {
+		all[k].Executors = []device.Executor{e}
+		if library != nil {
+			all[k].Executors = append(all[k].Executors, library.Executor())
+		}
 	}
 
 	// Emulated models of the repository run beside real ones, on any GPU.
-	emulated, err := emu.Open(emu.Options{Beside: true})
-	if err != nil {
-		return GPU{}, errors.Join(err, closeExecutors(g.Executors))
-	}
-	g.Executors = append(g.Executors, emulated)
-	return g, nil
+	return o.addEmulated(all, emu.Options{Beside: true})
 }

@@ -39,22 +39,26 @@ func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.R
 }
 
 // hostKind returns the name under which profiles of this host's first GPU, or of ONNX Runtime here, are stored, and a
-// description.
-func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
-	if !gpu {
-		return measure.HostKind(library.Version()), measure.Describe(library.Version()), nil
-	}
-	if kind, about, err = layered.Kind(0); errors.Is(err, cuda.ErrNotSupported) {
+// description. Executors of several threads, and lanes, have names of their own.
+func (o *Options) hostKind(library *ort.Runtime) (kind, about string, err error) {
+	if !o.GPUs {
+		kind, about = measure.HostKind(library.Version(), o.Threads), measure.Describe(library.Version(), o.Threads)
+	} else if kind, about, err = layered.Kind(0); errors.Is(err, cuda.ErrNotSupported) {
 		err = fmt.Errorf("gpu: this host has no GPU and driver that this binary can use: %w; without -gpu models run on the processor", err)
 	}
-
-	return kind, about, err
+	if o.Lanes > 1 {
+		about = fmt.Sprintf("%s, one of %d lanes while all run", about, o.Lanes)
+	}
+	return device.LaneKind(kind, o.Lanes), about, err
 }
 
 // layoutEmulated takes a model's own line, a stored profile, or else this host's estimate.
 func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
 	p, err := emu.Profile(m)
 	if err == nil {
+		if p, err = emu.LaneProfile(p, m, o.Lanes); err != nil {
+			return nil, err
+		}
 		d, err := device.NewModel(m, p.Max(), SlotBytesMax)
 		if err == nil {
 			d.Profile = p
@@ -76,6 +80,10 @@ func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *or
 		d.Profile, err = o.measureQuick(ctx, measure.On(e), d, s)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	d.Profile, err = emu.LaneProfile(d.Profile, m, o.Lanes)
 	return d, err
 }
 
@@ -90,7 +98,7 @@ func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *devi
 		return m.Profile, nil
 	}
 	if m.Profile != nil {
-		if ok, err := measure.Check(ctx, run, m, s, m.Profile); ok || err != nil {
+		if ok, err := measure.Check(ctx, run, m, s, m.Profile, o.laneSlowdown()); ok || err != nil {
 			return m.Profile, err
 		}
 		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
@@ -111,6 +119,10 @@ func (o *Options) measureQuick(ctx context.Context, run measure.Timer, m *device
 	}
 	if err != nil {
 		return nil, err
+	}
+	// Other lanes do not run now. While they do, a batch takes at most as long as if all took turns.
+	for b := range r.Table {
+		r.Table[b] *= time.Duration(o.laneSlowdown())
 	}
 	o.Logger.Info("model measured; \"downbeat profile\" measures it better and stores the result", "model", m.Name, "version", m.Version,
 		"batches", m.BatchMax, "first", r.Table[0], "largest", r.Table[len(r.Table)-1], "took", r.Elapsed.Round(time.Millisecond))

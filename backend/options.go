@@ -34,7 +34,9 @@ type Options struct {
 	State      string        // with ControlExplicit: a directory that keeps the commands' results for the next start; empty: not kept
 	PollEvery  time.Duration // with ControlPoll; 0: 15 s
 	Strict     bool          // models must be described in full by their config.pbtxt; otherwise their files complete it
-	Executors  int           // ONNX Runtime executors, one core each; 0: one per two cores
+	Executors  int           // ONNX Runtime executors, Threads cores each; 0: one per 2·Threads cores
+	Threads    int           // of each ONNX Runtime executor; 0: 1
+	Lanes      int           // equal parts of each executor or GPU, each a GPU to the scheduler; 0: 1
 	Cores      []int         // pin one executor to each of these cores, instead of Executors
 	Emulate    int           // emulated GPUs for all models, instead of ONNX Runtime; 0: none
 	Faults     string        // faults of the emulated GPUs, see emu.ParseFaults
@@ -57,6 +59,7 @@ func (o *Options) fillDefaults() error {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	o.Models, o.Control = cmp.Or(o.Models, "models"), cmp.Or(o.Control, ControlNone)
+	o.Threads, o.Lanes = cmp.Or(o.Threads, 1), cmp.Or(o.Lanes, 1)
 
 	// Checked here, so that an error names the knob and not the part that fails because of it.
 	switch {
@@ -80,6 +83,10 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
 	}
 
+	if err := o.checkLanes(); err != nil {
+		return err
+	}
+
 	// Faults name emulated GPUs by number, so their count must be known.
 	var err error
 	if o.faults, err = emu.ParseFaults(o.Faults, o.Emulate); err != nil {
@@ -96,7 +103,7 @@ func (o *Options) fillDefaults() error {
 		o.Executors = len(o.Cores)
 	}
 	if o.Executors == 0 {
-		o.Executors = max(1, runtime.NumCPU()/2)
+		o.Executors = max(1, runtime.NumCPU()/2/o.Threads)
 	}
 
 	return nil

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/backend/layered"
 	"downbeat.dev/backend/measure"
 	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/rdma"
 )
@@ -22,6 +22,8 @@ type ProfileOptions struct {
 	Only    []string // names of models; empty: every real one
 	Rounds  int      // samples per batch size; 0: 40
 	Core    int      // pin to this core; -1: do not pin
+	Threads int      // of an executor of ONNX Runtime; 0: 1
+	Lanes   []int    // numbers of equal parts of the device to measure while all run, 1 among them; empty: 1
 	Seed    uint64   // of the order of batch sizes
 	Dry     bool     // store nothing
 	GPU     bool     // on this host's first GPU instead of ONNX Runtime
@@ -32,6 +34,9 @@ type ProfileOptions struct {
 // MeasureModels measures real models of a repository on this host, prints a table and a line per model, and stores
 // the profiles in the repository. It continues after a model that fails and returns all errors.
 func MeasureModels(ctx context.Context, o ProfileOptions) error {
+	if err := o.fillDefaults(); err != nil {
+		return err
+	}
 	r, err := openRepository(o.Models, false)
 	if err != nil {
 		return err
@@ -44,7 +49,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 		}
 	}
 
-	kind, about, err := hostKind(o.GPU, library)
+	kind, about, err := o.host(1).hostKind(library)
 	if err != nil {
 		return err
 	}
@@ -61,16 +66,17 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 		}
 	}
 
+	var gains laneGains
 	for _, m := range models {
 		// Measured models are stored: an interrupt loses only the rest.
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
-		if err := o.measureModel(ctx, m, library, kind, about); err != nil {
+		if err := o.measureModel(ctx, m, library, &gains); err != nil {
 			errs = append(errs, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, gains.print(o.Out, o.Lanes))...)
 }
 
 // chooseModels returns the requested models, and an error for each that cannot be measured.
@@ -110,7 +116,8 @@ func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error
 	return models, errs
 }
 
-func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library *ort.Runtime, kind, about string) error {
+// measureModel measures a model with each number of lanes.
+func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library *ort.Runtime, gains *laneGains) error {
 	if m.HasClasses() || m.OpenOutputs() {
 		return errors.New("its dims are variable or its inputs optional: every shape is measured when the first request of it comes")
 	}
@@ -119,26 +126,61 @@ func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library
 		return err
 	}
 
+	var splits []measure.Split
+	for _, lanes := range o.Lanes {
+		p, err := o.measureLanes(ctx, d, library, lanes)
+		if err != nil {
+			if lanes > 1 {
+				err = fmt.Errorf("%d lanes: %w", lanes, err)
+			}
+			return err
+		}
+		splits = append(splits, measure.Split{Lanes: lanes, Profile: p})
+	}
+
+	if len(splits) < 2 {
+		return nil
+	}
+	fmt.Fprintf(o.Out, "\n%s version %s, one lane while all run the same batches\n", m.Name, m.Version)
+	gains.add(m, splits)
+	return measure.PrintSplits(o.Out, splits, m.SLO)
+}
+
+// measureLanes measures one lane while all run, prints the result and stores it.
+func (o ProfileOptions) measureLanes(ctx context.Context, d *device.Model, library *ort.Runtime, lanes int) (*profile.Profile, error) {
+	m, host := d.Source, o.host(lanes)
+	kind, about, err := host.hostKind(library)
+	if err != nil {
+		return nil, err
+	}
+
 	var res *measure.Result
-	l, err := o.loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
-		res, err = measure.Run(ctx, measure.On(e), d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
+	open := func() ([]device.Executor, error) { return openMeasured(host, library) }
+	l, err := loadedOn(open, d, func(all []measure.Lane) (err error) {
+		res, err = measureAmong(ctx, d, all, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 
-	fmt.Fprintf(o.Out, "\n%s version %s, batches up to %d, measured in %v\n", m.Name, m.Version, d.BatchMax, res.Elapsed.Round(time.Millisecond))
-	if err := errors.Join(res.Print(o.Out), l.print(o.Out)); err != nil || o.Dry {
-		return err
+	among := ""
+	if lanes > 1 {
+		among = fmt.Sprintf(", one of %d lanes", lanes)
+	}
+	fmt.Fprintf(o.Out, "\n%s version %s%s, batches up to %d, measured in %v\n", m.Name, m.Version, among, d.BatchMax, res.Elapsed.Round(time.Millisecond))
+	if err := errors.Join(res.Print(o.Out), l.print(o.Out)); err != nil {
+		return nil, err
 	}
 
-	p := res.Stored(kind, about, time.Now())
-	p.StaticBytes, p.DynamicBytes, p.LoadNS, p.WarmUpNS = l.footprint.Static, l.footprint.Dynamic, l.load, l.warmUp
-	if err := m.SetProfile(p); err != nil {
-		return fmt.Errorf("store the profile: %w", err)
+	if !o.Dry {
+		p := res.Stored(kind, about, time.Now())
+		p.StaticBytes, p.DynamicBytes, p.LoadNS, p.WarmUpNS = l.footprint.Static, l.footprint.Dynamic, l.load, l.warmUp
+		if err := m.SetProfile(p); err != nil {
+			return nil, fmt.Errorf("store the profile: %w", err)
+		}
 	}
-	return nil
+	return res.Profile()
 }
 
 // loading is what it took to load a model.
@@ -157,43 +199,75 @@ func (l *loading) print(w io.Writer) error {
 	return err
 }
 
-// loaded runs f with m loaded on the executor that the options select.
-func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) (loading, error) {
-	if !o.GPU {
-		return loaded(m, library, f)
-	}
-	return loadedOn(func() (device.Executor, error) { return layered.Open(0, layered.Config{}) }, m, f)
-}
-
 // loaded runs f with m loaded on ONNX Runtime.
 func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) (loading, error) {
-	return loadedOn(func() (device.Executor, error) { return library.Executor(), nil }, m, f)
+	open := func() ([]device.Executor, error) { return []device.Executor{library.Executor()}, nil }
+	return loadedOn(open, m, func(all []measure.Lane) error { return f(all[0].Executor, all[0].Slots[0]) })
 }
 
-// loadedOn runs f with m loaded on a new executor and a slot of its own, in memory like a backend's.
-func loadedOn(open func() (device.Executor, error), m *device.Model, f func(device.Executor, *device.Slot) error) (l loading, err error) {
+// loadedOn runs f with m loaded on new executors, each with slots of its own, in memory like a backend's. What it returns
+// is of the first one.
+func loadedOn(open func() ([]device.Executor, error), m *device.Model, f func([]measure.Lane) error) (l loading, err error) {
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 
-	// The slot lies in registered memory, because copies from other memory take a different time.
-	memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
+	executors, err := open()
 	if err != nil {
 		return l, err
 	}
-	defer memory.Free()
 
-	e, err := open()
-	if err != nil {
-		return l, err
+	// Executors are closed before the memory is freed, as it may be pinned.
+	var memory []*rdma.Buffer
+	defer func() {
+		err = errors.Join(err, closeExecutors(executors))
+		for _, b := range memory {
+			b.Free()
+		}
+	}()
+
+	var all []measure.Lane
+	for i, e := range executors {
+		lane := measure.Lane{Executor: e}
+		for k := range slotsOf(e, len(executors)) {
+			// Slots lie in registered memory, because copies from other memory take a different time.
+			b, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
+			if err != nil {
+				return l, err
+			}
+			memory = append(memory, b)
+			lane.Slots = append(lane.Slots, device.NewSlot(k, device.Pages(b.Bytes())))
+		}
+
+		loading, err := loadLane(lane, m)
+		if err != nil {
+			return l, err
+		}
+		if i == 0 {
+			l = loading
+		}
+		all = append(all, lane)
 	}
-	defer func() { err = errors.Join(err, e.Close()) }() // before the memory is freed, as it may be pinned
+	return l, f(all)
+}
 
-	slot := device.NewSlot(0, device.Pages(memory.Bytes()))
-	if err := e.AddSlot(slot); err != nil {
-		return l, err
+// slotsOf returns how many slots an executor is measured with: with other lanes beside it, one may take batches ahead.
+func slotsOf(e device.Executor, lanes int) int {
+	if lanes > 1 && e.Capabilities().Ahead {
+		return 2
+	}
+	return 1
+}
+
+// loadLane loads m on an executor and warms it up.
+func loadLane(lane measure.Lane, m *device.Model) (l loading, err error) {
+	e := lane.Executor
+	for _, s := range lane.Slots {
+		if err := e.AddSlot(s); err != nil {
+			return l, err
+		}
 	}
 
 	began := time.Now()
@@ -205,10 +279,9 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 	// A first run is slow and must not be measured; a model that does not accept zeros is measured with its samples.
 	run := func(b device.Batch) error { return device.Execute(e, b) }
 	began = time.Now()
-	if err := device.WarmUp(m, slot, e.Capabilities().Passes, false, run); err != nil && len(m.Samples) == 0 && !m.Varies {
+	if err := device.WarmUp(m, lane.Slots[0], e.Capabilities().Passes, false, run); err != nil && len(m.Samples) == 0 && !m.Varies {
 		return l, err
 	}
 	l.warmUp = time.Since(began)
-
-	return l, f(e, slot)
+	return l, nil
 }

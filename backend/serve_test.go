@@ -390,16 +390,23 @@ func TestOneProcess(t *testing.T) {
 func TestStartRefuses(t *testing.T) {
 	empty := t.TempDir()
 	for want, o := range map[string]backend.Options{
-		"executors: -1":             {Executors: -1},
-		"emulate: 100000":           {Emulate: 100000},
-		"257 bytes: want at most":   {Name: strings.Repeat("n", 257)},
-		"sub-cluster: \"sss":        {SubCluster: strings.Repeat("s", 300)},
-		"cores: -2":                 {Cores: []int{-2}},
-		"open model repository":     {Models: filepath.Join(empty, "gone")},
-		"no model of " + empty:      {Models: empty},
-		"no GPU and driver":         {Models: writeRepository(t), GPUs: true, Library: "/nowhere"},
-		"open data plane":           {Models: writeRepository(t), Emulate: 1, Data: rdma.Config{Listen: "nonsense"}},
-		"connect to scheduler: sch": {Models: writeRepository(t), Emulate: 1},
+		"executors: -1":           {Executors: -1},
+		"emulate: 100000":         {Emulate: 100000},
+		"257 bytes: want at most": {Name: strings.Repeat("n", 257)},
+		"sub-cluster: \"sss":      {SubCluster: strings.Repeat("s", 300)},
+		"cores: -2":               {Cores: []int{-2}},
+		"lanes: 17":               {Lanes: 17},
+		"threads: -1":             {Threads: -1},
+		"3 is no divisor of the threads of an executor, 4": {Threads: 4, Lanes: 3},
+		"lanes: 2 is no divisor":                           {Lanes: 2},
+		"not together with threads":                        {Cores: []int{0}, Lanes: 2},
+		"only for executors on the":                        {Emulate: 1, Threads: 2},
+		"want 1024 in all at most":                         {Emulate: 600, Lanes: 2},
+		"open model repository":                            {Models: filepath.Join(empty, "gone")},
+		"no model of " + empty:                             {Models: empty},
+		"no GPU and driver":                                {Models: writeRepository(t), GPUs: true, Library: "/nowhere"},
+		"open data plane":                                  {Models: writeRepository(t), Emulate: 1, Data: rdma.Config{Listen: "nonsense"}},
+		"connect to scheduler: sch":                        {Models: writeRepository(t), Emulate: 1},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		if _, err := backend.Start(ctx, o); err == nil || !strings.Contains(err.Error(), want) {

@@ -34,7 +34,7 @@ $(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
 test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 test-gorgonia ## the real driver's code and the kernels, on the processor, against ONNX Runtime
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) ./cuda ./cuda/executor ./cuda/regions
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'CUDA|Device' ./frontend/gateway ./cmd/downbeat
-	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run Contract ./backend/layered
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Contract|Lane' ./backend/layered
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run AModelLearnsWhileItServes .
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
 	  $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Operators|Encoder|EveryOption|Training' ./bench/gpu

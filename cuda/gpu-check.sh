@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks and measures on a GPU machine, in parts that do not stop each other: the device contract, memory of another
 # process, every operator, network and model in every precision against ONNX Runtime's CPU results, every way to do a
-# product, the tools of compute-sanitizer where they are, then the benchmarks beside PyTorch and the profiles. Needs the
+# product, the tools of compute-sanitizer where they are, then the benchmarks beside PyTorch, the profiles, and what 2, 4
+# and 8 lanes of the GPU serve. Needs the
 # bundle beside it and a driver; no Go, no network. Usage: gpu-check.sh [RESULTS]; results go to RESULTS/<gpu>/, with a
 # summary of the parts. The exit status is how many failed.
 #   PARTS="contract check"  runs these parts only      LIMIT=N  seconds for one part at most (default by part)
@@ -22,9 +23,9 @@ print(":".join(d for p in site.getsitepackages() + [site.getusersitepackages()] 
 export LD_LIBRARY_PATH=$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} DOWNBEAT_LIBRARIES=$LIBRARIES
 
 if [ -n "${SMALL:-}" ]; then
-	layered=trial match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s rounds=10
+	layered=trial match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s lanes=1,2 rounds=10
 else
-	layered=resnet50,bert-base match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled= rounds=100
+	layered=resnet50,bert-base match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled= lanes=1,2,4,8 rounds=100
 fi
 failed=0
 
@@ -60,7 +61,7 @@ export results layered
 
 part contract 60 ./cuda.test -test.run '^TestContract|^TestInventory$' -test.count 1
 part regions 60 ./regions.test -test.count 1
-part executor 60 ./layered.test -test.run '^Test(Trainer)?Contract$' -test.count 1
+part executor 60 ./layered.test -test.run '^Test(Trainer|Lane)?Contract$|^TestALaneTrains$' -test.count 1
 part check-plain 100 bash -c 'check -small -tune=false -libraries none -match "$0"' "$match"
 part check-options 100 ./gpu.test -test.run "EveryOption/($options)" -test.count 1
 part check 120 bash -c 'check ${SMALL:+-small} $([ -d models ] && echo "-models models") -match "$0"' "$match"
@@ -69,6 +70,7 @@ part bench-bert 120 bash -c 'bench -graphs bert-base "$@"' - "${few[@]}"
 part bench-layers 60 bash -c 'bench -batches "${SMALL:-1,64}" -rounds 20 -precisions fp32,fp16 -graphs "$layered" -layers -python "" -lines "$results/layers.jsonl"'
 part bench-pipeline 60 bash -c 'bench -python "" "$@"' - "${flow[@]}"
 [ -d models ] && part profile 60 ./downbeat profile -gpu -models models -rounds "$rounds" -dry-run $profiled
+[ -d models ] && part lanes 120 ./downbeat profile -gpu -models models -rounds "$rounds" -dry-run -lanes "$lanes" ${profiled:-vehicle-s vehicle-l detector-l activity-l}
 if command -v compute-sanitizer > /dev/null; then
 	part sanitizer-memcheck 90 bash -c 'sanitize memcheck'
 	part sanitizer-racecheck 60 bash -c 'sanitize racecheck fp16'

@@ -23,7 +23,9 @@ type Config struct {
 	Data      string  `yaml:"data"`       // data plane listen address of frontends and backends
 	Provider  string  `yaml:"provider"`   // data plane: auto, verbs, shm or tcp
 	Models    string  `yaml:"models"`     // the model repository
-	Executors int     `yaml:"executors"`  // ONNX Runtime executors per backend, one core each; 0: one per two cores
+	Executors int     `yaml:"executors"`  // ONNX Runtime executors per backend, Threads cores each; 0: they have half the cores
+	Threads   int     `yaml:"threads"`    // of each ONNX Runtime executor
+	Lanes     int     `yaml:"lanes"`      // equal parts of each GPU or executor
 	Emulate   int     `yaml:"emulate"`    // emulated GPUs per backend instead of ONNX Runtime; 0: none
 	GPU       bool    `yaml:"gpu"`        // run models on the backend's GPUs; ONNX Runtime runs models that the GPUs do not support
 	TokenFile string  `yaml:"token_file"` // a file holding the secret that all parts share

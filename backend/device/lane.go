@@ -1,6 +1,9 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // LanesMax is the most lanes of one device.
 const LanesMax = 16
@@ -11,8 +14,14 @@ func LaneKind(kind string, lanes int) string {
 	if kind == "" || lanes < 2 {
 		return kind
 	}
-	return fmt.Sprintf("%s/lanes-%d", kind, lanes)
+	return fmt.Sprintf("%s%s%d", kind, laneMark, lanes)
 }
+
+// IsLaneKind reports whether LaneKind made a kind.
+func IsLaneKind(kind string) bool { return strings.Contains(kind, laneMark) }
+
+// laneMark comes before the number of lanes. It is legal in labels, in file contents and in the gateway's page.
+const laneMark = "/lanes-"
 
 // LaneName returns the name of a device's lane by its index.
 func LaneName(name string, lane, lanes int) string {

@@ -78,13 +78,13 @@ func (m *machine) shareTime(lane int, use float64, full time.Duration) time.Dura
 		}
 	}
 
-	took := time.Duration(float64(full) * max(1, sum) / slowdown(use, len(m.running)))
+	took := time.Duration(float64(full) * max(1, sum) / slowdownOf(use, len(m.running)))
 	m.running[lane] = kernelRun{use, now.Add(took)}
 	return took
 }
 
-// slowdown returns how many times as long a kernel takes while all lanes run kernels that use as much of the GPU.
-func slowdown(use float64, lanes int) float64 { return max(1, use*float64(lanes)) }
+// slowdownOf returns how many times as long a kernel takes while all lanes run kernels that use as much of the GPU.
+func slowdownOf(use float64, lanes int) float64 { return max(1, use*float64(lanes)) }
 
 // Use returns the part of an emulated GPU that a model uses: the parameter gpu_use of an emulated one, otherwise all.
 func Use(m *repo.Model) float64 {
@@ -96,7 +96,7 @@ func Use(m *repo.Model) float64 {
 
 // LaneProfile returns ℓ(b) on one of several lanes of an emulated GPU while all run m, of which p is ℓ(b) on the whole.
 func LaneProfile(p *profile.Profile, m *repo.Model, lanes int) (*profile.Profile, error) {
-	factor := slowdown(Use(m), lanes)
+	factor := slowdownOf(Use(m), lanes)
 	if factor == 1 {
 		return p, nil
 	}

@@ -3,6 +3,7 @@ package emu
 import (
 	"fmt"
 
+	"downbeat.dev/backend/device"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
 )
@@ -12,9 +13,9 @@ import (
 func Profile(m *repo.Model) (*profile.Profile, error) {
 	table := m.Table()
 
-	// The longest table covers the most batch sizes.
+	// The longest table covers the most batch sizes. A lane's profile is no whole device's.
 	for _, p := range m.Profiles {
-		if len(table) < len(p.TableNS) && m.Platform != repo.PlatformEmulated {
+		if len(table) < len(p.TableNS) && !device.IsLaneKind(p.Host) && m.Platform != repo.PlatformEmulated {
 			table = p.TableNS
 		}
 	}

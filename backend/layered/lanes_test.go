@@ -9,6 +9,7 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/backend/train"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/kernels"
 	"downbeat.dev/cuda/residency"
@@ -156,5 +157,32 @@ func TestALostDeviceTakesEveryLane(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
+	}
+}
+
+// TestALaneTrains: a trainer on one lane runs its steps while another lane serves, and takes none of the lanes' memory.
+func TestALaneTrains(t *testing.T) {
+	c := contractCase(t)
+	all := openAnyLanes(t, 2)
+	n, images, targets := oneLayer()
+	trainer, err := all[0].(*Executor).NewTrainer(n, train.Options{Batch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	serving := c.AmongLanes(t, all)
+	for step := range 20 {
+		if err := trainer.Begin(images, targets, 0.1); err != nil {
+			t.Fatal(err)
+		}
+		if done, _, err := trainer.Advance(0); !done || err != nil {
+			t.Fatalf("step %d: done %v, %v", step, done, err)
+		}
+	}
+	if held := serving.Memory().DeviceBytes; held != 0 {
+		t.Errorf("the lane that trains holds %d bytes of models", held)
+	}
+	if err := errors.Join(trainer.Close(), serving.Close()); err != nil {
+		t.Error(err)
 	}
 }

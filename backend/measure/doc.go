@@ -59,15 +59,23 @@ func (r *Result) Stored(host, description string, now time.Time) repo.Profile {
 	return p
 }
 
-// HostKind names what a profile of this host is good for: the processor and the library that runs
-// on it, for example "cpu/Xeon-8375C/ort-1.27.0".
-func HostKind(ortVersion string) string {
-	return "cpu/" + findProcessor() + "/ort-" + ortVersion
+// HostKind names what a profile of this host is good for: the processor, the library that runs on it, and the threads of
+// an executor if they are several, for example "cpu/Xeon-8375C/ort-1.27.0" or "cpu/Xeon-8375C/ort-1.27.0/threads-4".
+func HostKind(ortVersion string, threads int) string {
+	kind := "cpu/" + findProcessor() + "/ort-" + ortVersion
+	if threads > 1 {
+		kind += fmt.Sprintf("/threads-%d", threads)
+	}
+	return kind
 }
 
 // Describe says more about the host, for people.
-func Describe(ortVersion string) string {
-	return fmt.Sprintf("%s, %d cores, one thread per executor, ONNX Runtime %s, %s/%s", findProcessor(), runtime.NumCPU(), ortVersion, runtime.GOOS, runtime.GOARCH)
+func Describe(ortVersion string, threads int) string {
+	each := "one thread per executor"
+	if threads > 1 {
+		each = fmt.Sprintf("%d threads per executor", threads)
+	}
+	return fmt.Sprintf("%s, %d cores, %s, ONNX Runtime %s, %s/%s", findProcessor(), runtime.NumCPU(), each, ortVersion, runtime.GOOS, runtime.GOARCH)
 }
 
 // findProcessor returns the processor's name in one word, as precise as the kernel tells it.

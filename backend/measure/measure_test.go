@@ -199,7 +199,7 @@ func TestShortName(t *testing.T) {
 	if got := processorName(vm); got != "Xeon-6.143.8" {
 		t.Errorf("processorName(%v) = %q", vm, got)
 	}
-	if k := HostKind("1.27.0"); !strings.HasPrefix(k, "cpu/") || !strings.HasSuffix(k, "/ort-1.27.0") {
+	if k := HostKind("1.27.0", 1); !strings.HasPrefix(k, "cpu/") || !strings.HasSuffix(k, "/ort-1.27.0") || HostKind("1.27.0", 4) != k+"/threads-4" {
 		t.Errorf("host kind %q", k)
 	}
 }
@@ -231,7 +231,7 @@ func TestMeasuringStopsBetweenBatches(t *testing.T) {
 		"check": func(ctx context.Context, e device.Executor) error {
 			p, err := profile.Linear(10*time.Microsecond, time.Microsecond, 4)
 			if err == nil {
-				_, err = Check(ctx, On(e), m, slot, p)
+				_, err = Check(ctx, On(e), m, slot, p, 1)
 			}
 			return err
 		},
@@ -275,7 +275,7 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok, err := Check(context.Background(), clock, m, slot, p); err != nil || ok != c.want {
+		if ok, err := Check(context.Background(), clock, m, slot, p, 1); err != nil || ok != c.want {
 			t.Errorf("%s: %v %v, want %v", name, ok, err, c.want)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"downbeat.dev/backend"
 	"downbeat.dev/deploy"
@@ -30,6 +32,8 @@ func runProfile(ctx context.Context, args []string) error {
 	fs.StringVar(&o.Models, "models", "models", "model repository `directory`")
 	fs.IntVar(&o.Rounds, "rounds", 40, "`number` of samples per batch size")
 	fs.BoolVar(&o.GPU, "gpu", false, "measure on this host's first GPU; needs a binary built with the tag cuda")
+	fs.IntVar(&o.Threads, "threads", 1, "`number` of threads of an executor on the processor")
+	lanes := fs.String("lanes", "1", "`numbers` of equal parts of the device, separated by commas, 1 among them: with each, one part is measured while all run the same model; the most useful number is printed")
 	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order in which batch sizes are measured")
 	fs.BoolVar(&o.Dry, "dry-run", false, "print the latencies and store nothing")
@@ -44,6 +48,22 @@ func runProfile(ctx context.Context, args []string) error {
 		return usageErrorf("profile: core: %d: want a core's number, or -1 (do not pin)", o.Core)
 	}
 
+	var err error
+	if o.Lanes, err = numberList(*lanes); err != nil {
+		return fmt.Errorf("profile: lanes: %w", err)
+	}
 	o.Only = fs.Args()
 	return backend.MeasureModels(ctx, o)
+}
+
+// numberList parses numbers separated by commas.
+func numberList(text string) (all []int, err error) {
+	for _, word := range strings.Split(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil {
+			return nil, deploy.UsageError(fmt.Sprintf("%q: want whole numbers separated by commas, such as 1,2,4", text))
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
