@@ -144,14 +144,14 @@ func TestPlacedModelsAreApartByTheirRoom(t *testing.T) {
 
 func TestPlacementRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Snapshot){
-		"parts is -1":       func(s *Snapshot) { s.Parts = -1 },
-		"want at most 2": func(s *Snapshot) { s.Parts = 3 },
-		"rate is NaN":       func(s *Snapshot) { s.Models[0].Rate = nan() },
-		"GPU 1: pool":       func(s *Snapshot) { s.GPUs[1].Memory = -5 },
-		"number of models":  func(s *Snapshot) { s.Present = nil },
-		"model 0: number":   func(s *Snapshot) { s.Loadable[0] = nil },
-		"move share is 2":   func(s *Snapshot) { s.MoveShare = 2 },
-		"on the largest":    func(s *Snapshot) { s.Models[0].Static = 200 },
+		"parts is -1":      func(s *Snapshot) { s.Parts = -1 },
+		"want at most 2":   func(s *Snapshot) { s.Parts = 3 },
+		"rate is NaN":      func(s *Snapshot) { s.Models[0].Rate = nan() },
+		"GPU 1: pool":      func(s *Snapshot) { s.GPUs[1].Memory = -5 },
+		"number of models": func(s *Snapshot) { s.Present = nil },
+		"model 0: number":  func(s *Snapshot) { s.Loadable[0] = nil },
+		"move share is 2":  func(s *Snapshot) { s.MoveShare = 2 },
+		"on the largest":   func(s *Snapshot) { s.Models[0].Static = 200 },
 	} {
 		s := Snapshot{GPUs: []PlacedGPU{{Memory: 100}, {Memory: 100}}, Models: []PlacedModel{{Rate: 1, SLO: 1e9, Static: 10}},
 			Present: Placement{{Offered, Offered}}, Loadable: [][]bool{{true, true}}}
