@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -38,9 +39,8 @@ func Decode(ctx context.Context, row, file []byte, t *model.Tensor) error {
 
 	height, width := t.Picture.Size(t.Shape)
 	pixels := image.NewRGBA(image.Rect(0, 0, width, height))
-	scalePicture(pixels, dropAlpha(decoded), t)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := scalePicture(ctx, pixels, dropAlpha(decoded), t); err != nil {
+		return err
 	}
 
 	if t.Datatype == model.Uint8 {
@@ -93,17 +93,57 @@ func dropAlpha(p image.Image) image.Image {
 	return p
 }
 
-// scalePicture draws a picture to the tensor's size. A picture of that size keeps its values.
-func scalePicture(to *image.RGBA, p image.Image, t *model.Tensor) {
+// scalePicture draws a picture to the tensor's size, until ctx is done. A picture of that size keeps its values.
+func scalePicture(ctx context.Context, to *image.RGBA, p image.Image, t *model.Tensor) (err error) {
 	from := cutOut(p.Bounds().Dx(), p.Bounds().Dy(), t).Add(p.Bounds().Min)
 	if from.Size() == to.Rect.Size() {
 		stddraw.Draw(to, to.Rect, p, from.Min, stddraw.Src)
-		return
+		return ctx.Err()
 	}
+
+	if asked, ok := p.(image.RGBA64Image); ok && asksEachPixel(p) {
+		p = &untilDonePixels{asked, ctx, 0}
+	}
+	defer func() {
+		if why := recover(); why != nil && why != errStopped {
+			panic(why)
+		}
+		err = ctx.Err()
+	}()
 
 	// This scaler averages over all pixels that become one, as PIL's and torchvision's do.
 	draw.BiLinear.Scale(to, to.Rect, p, from, draw.Src, nil)
+	return nil
 }
+
+// asksEachPixel reports whether the scaler has no code of its own for a picture's type. Then it asks for one pixel after the
+// other, which takes seconds for the largest picture.
+func asksEachPixel(p image.Image) bool {
+	switch p := p.(type) {
+	case *image.Gray, *image.NRGBA, *image.RGBA:
+		return false
+	case *image.YCbCr:
+		return p.SubsampleRatio == image.YCbCrSubsampleRatio411 || p.SubsampleRatio == image.YCbCrSubsampleRatio410
+	}
+	return true
+}
+
+// untilDonePixels ends a scaler, which knows no context, once the context is done: RGBA64At panics with errStopped.
+type untilDonePixels struct {
+	image.RGBA64Image
+	ctx   context.Context
+	asked int
+}
+
+// RGBA64At implements image.RGBA64Image.
+func (p *untilDonePixels) RGBA64At(x, y int) color.RGBA64 {
+	if p.asked++; p.asked%pieceBytes == 0 && p.ctx.Err() != nil {
+		panic(errStopped)
+	}
+	return p.RGBA64Image.RGBA64At(x, y)
+}
+
+var errStopped = errors.New("the context is done")
 
 // cutOut returns the part of a picture that becomes the tensor: all of it, or the centre that remains once the shorter
 // side has its length. The part is cut out before it is scaled, so that the rest of a long strip costs nothing.

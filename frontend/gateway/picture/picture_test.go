@@ -287,3 +287,33 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// untilRead is a context that ends once a picture's pixels are asked for, and counts those asked for since.
+type untilRead struct {
+	image.RGBA64Image
+	end   context.CancelFunc
+	asked int
+}
+
+func (p *untilRead) Bounds() image.Rectangle { return p.RGBA64Image.Bounds() }
+func (p *untilRead) ColorModel() color.Model { return p.RGBA64Image.ColorModel() }
+func (p *untilRead) At(x, y int) color.Color { return p.RGBA64At(x, y) }
+func (p *untilRead) RGBA64At(x, y int) color.RGBA64 {
+	p.asked++
+	p.end()
+	return p.RGBA64Image.RGBA64At(x, y)
+}
+
+// TestScalingEndsAtTheDeadline: a picture of 16 bits is scaled pixel by pixel, which takes seconds for the largest one. It
+// must not keep its decoder from other calls when its own has ended.
+func TestScalingEndsAtTheDeadline(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	p := &untilRead{RGBA64Image: image.NewNRGBA64(image.Rect(0, 0, 1000, 1000)), end: end}
+	of := plain(10, 10)
+	if err := scalePicture(ctx, image.NewRGBA(image.Rect(0, 0, 10, 10)), p, of); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that the context is done", err)
+	}
+	if p.asked > pieceBytes {
+		t.Errorf("%d pixels are asked for after the end", p.asked)
+	}
+}
