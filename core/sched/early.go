@@ -15,8 +15,8 @@ import (
 // The next batch loses nothing by not knowing the early requests. It waits for more requests until its frontrun, and by
 // definition one that joins after the frontrun does not fit (docs/decisions/0374).
 
-// earlyMax bounds a model's early requests, so that a call may search all of them. Beyond it one ends with QueueFull, as
-// in a full queue: whoever prepares inputs for an hour does not keep others out.
+// earlyMax bounds a model's early requests, so that a call may search all of them. Beyond it the one that would join last
+// ends with QueueFull: whoever prepares inputs for an hour does not keep others out.
 const earlyMax = 4096
 
 // earlyList holds a model's early requests in order of the time at which they join, equal times in order of arrival.
@@ -42,7 +42,7 @@ func (p *Partition) AdmitEarly(now Time, id ModelID, deadline Time, pr Priority,
 		why = vocabulary.NoBackend
 	case deadline.Sub(from) < m.soonest:
 		why = vocabulary.DeadlineCannotBeMet
-	case count >= earlyMax && !p.makeRoomEarly(m, pr, deadline), m.q.n >= p.room(m) && !p.makeRoom(m, pr, deadline):
+	case count >= earlyMax && !p.dropLastEarly(m, at, pr, from), m.q.n >= p.room(m) && !p.makeRoom(m, pr, deadline):
 		why = vocabulary.QueueFull
 	}
 
@@ -201,6 +201,19 @@ func (p *Partition) dropEarly(m *model, keep int, why vocabulary.Reason) {
 		p.drop(&(*p.listEarly(m))[n-1].Request, why)
 		p.removeEarly(m, at, n-1, n)
 	}
+}
+
+// dropLastEarly drops the early request that would join last, in favor of one that joins before it and matters as much. It
+// searches nothing, as a session may send any number of early requests.
+func (p *Partition) dropLastEarly(m *model, at int32, pr Priority, from Time) bool {
+	e := *p.listEarly(m)
+	last := len(e) - 1
+	if e[last].from <= from || e[last].Priority > pr {
+		return false
+	}
+	p.drop(&e[last].Request, vocabulary.QueueFull)
+	p.removeEarly(m, at, last, last+1)
+	return true
 }
 
 // makeRoomEarly is makeRoom with an early request as the victim: the least important one, and of these the one with the
