@@ -167,6 +167,28 @@ func TestPinnedWorkStaysOnItsGPU(t *testing.T) {
 	}
 }
 
+// TestWorkThatBecomesPinnedLeavesTheOthers: work of two sub-clusters that is offered again for one GPU stays with the ranker
+// of that GPU only, and leaves none behind when its backend goes.
+func TestWorkThatBecomesPinnedLeavesTheOthers(t *testing.T) {
+	s, b, _ := spareStage(t)
+	more := wire.BackendModel{Info: hello("b", 1, slope, "n").Models[0].Info, Profile: slope, Loaded: []bool{false, false}}
+	b.Offer([]wire.Loadable{{Number: 1, Model: more}})
+	b.Report([]wire.PlacementReport{{GPU: 0, Model: 1, State: wire.Loaded}})
+	if b.gpus[0].sub == b.gpus[1].sub {
+		t.Fatal("one sub-cluster: the test shows nothing")
+	}
+
+	other := s.e.ranker(b.gpus[1].sub)
+	b.OfferSpare([]wire.SpareOffer{{Work: 1, Step: 1e6, Weight: 1}})
+	if !other.s.WantsSpare() {
+		t.Fatal("the work was not offered there: the test shows nothing")
+	}
+	b.OfferSpare([]wire.SpareOffer{{Work: 1, Step: 1e6, Weight: 1, GPU: 1}})
+	if other.s.WantsSpare() {
+		t.Error("the other GPU's ranker still has the work")
+	}
+}
+
 // TestSpareOffersThatMakeNoSense shows that invalid offers cost the backend nothing else.
 func TestSpareOffersThatMakeNoSense(t *testing.T) {
 	s, b, f := spareStage(t)

@@ -37,9 +37,14 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 	}
 
 	// A new offer goes to all rankers, so work that one of them has suspended continues.
+	before := w.subs
 	w.name = o.Name
 	w.step, w.weight, w.only, w.subs = sched.Duration(o.Step), o.Weight, o.GPU, nil
 	g.moveSpare(b)
+
+	// Work may be of one GPU from now on.
+	left := slices.DeleteFunc(before, func(sub uint32) bool { return slices.Contains(w.subs, sub) })
+	g.withdrawSpare(b, w, left)
 }
 
 // checkOffer refuses spare work that no ranker would take, and assigns the backend a number.
