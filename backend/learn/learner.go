@@ -241,11 +241,11 @@ func (l *Learner) Worth(rate float64) plan.Learner {
 // Rollback publishes the weights of an earlier version again, under a new number, and publishes nothing learnt until
 // the next drift.
 func (l *Learner) Rollback(version int) error {
-	i := slices.IndexFunc(l.versions, func(v Version) bool { return v.Number == version })
-	if i < 0 {
-		return fmt.Errorf("roll back to version %d: only %v can be put in force again", version, l.numbers())
+	earlier, err := l.earlierVersion(version)
+	if err != nil {
+		return fmt.Errorf("roll back to version %d: %w", version, err)
 	}
-	if err := l.publish(l.versions[i].Weights, evidence{exits: l.versions[i].evidence.exits}); err != nil {
+	if err := l.publish(earlier.Weights, evidence{exits: earlier.evidence.exits}); err != nil {
 		return fmt.Errorf("roll back to version %d: %w", version, err)
 	}
 
@@ -253,6 +253,36 @@ func (l *Learner) Rollback(version int) error {
 	l.held, l.learning = true, false
 	l.closeTrial()
 	return l.restartCandidate()
+}
+
+// earlierVersion returns a version that can be put in force again: one of this learner's, or one of the store's from before
+// its process was restarted.
+func (l *Learner) earlierVersion(number int) (v Version, err error) {
+	i := slices.IndexFunc(l.versions, func(v Version) bool { return v.Number == number })
+	if i >= 0 {
+		return l.versions[i], nil
+	}
+	if l.options.Stored == nil {
+		return v, fmt.Errorf("only %v can be put in force again", l.numbers())
+	}
+
+	v.Number = number
+	if v.Weights, err = l.options.Stored(number); err != nil {
+		return v, fmt.Errorf("besides %v: %w", l.numbers(), err)
+	}
+	if !isFinite(v.Weights) {
+		return v, errors.New("its weights are not all finite")
+	}
+
+	// What its exits are worth is known only from its answers, as for the version with which the learner began.
+	j, err := newJudge(l.options, number, v.Weights)
+	if err != nil {
+		return v, err
+	}
+	defer j.close()
+	first, err := j.answerSamples(l.samples.judgesOld)
+	v.evidence.addExits(first)
+	return v, err
 }
 
 func (l *Learner) numbers() (all []int) {

@@ -125,7 +125,7 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 			t, s.gpu, err = b.NewTrainer(n, c)
 			return t, err
 		},
-		Batch: s.about.Batch, Period: s.about.comparesEvery(), Rate: s.about.Rate, Mirror: s.about.Mirror, Every: s.about.Every, Publish: store.Publisher(b.LoadLearnt)}
+		Batch: s.about.Batch, Period: s.about.comparesEvery(), Rate: s.about.Rate, Mirror: s.about.Mirror, Every: s.about.Every, Publish: store.Publisher(b.LoadLearnt), Stored: store.Weights}
 	if s.about.Teacher != "" {
 		if s.teacher, err = openTeacher(repository, s.about.Teacher, library, net); err != nil {
 			return err

@@ -25,6 +25,9 @@ type Options struct {
 	// Publish stores weights durably and makes them serve; the previous ones serve until it returns nil. nil: only
 	// the learner uses the weights.
 	Publish func(Version) error
+	// Stored returns the weights of an earlier version, for rollbacks to versions from before a restart. nil: only
+	// versions that this learner has published can be put in force again.
+	Stored func(version int) ([]float32, error)
 
 	Period   time.Duration // between two starts of a comparison with the reference; 0: 50 s, as in AdaInf
 	Looks    int           // comparisons within a period; 0: 5
