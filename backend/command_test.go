@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -61,5 +62,26 @@ func TestMadeUpModelsTakeNoMemory(t *testing.T) {
 	r.noteFailure("m8", "", errOrders)
 	if r.reasons[versionKey{"late", ""}] == "" || r.reasons[versionKey{"m8", ""}] != errOrders.Error() {
 		t.Error("a failure was not noted though there was room")
+	}
+}
+
+// taught is a learner that counts what it gets.
+type taught struct{ lessons int }
+
+func (l *taught) Teach(string, []byte) error { l.lessons++; return nil }
+func (l *taught) RollBack(string) error      { return nil }
+
+// TestLessonsAreBounded: a frontend that asks a backend to read more samples than one message may have is refused before any
+// memory is taken.
+func TestLessonsAreBounded(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond})
+	l := &taught{}
+	r.Learns("m", l)
+	before := r.node.Stats().BytesLive
+	c := wire.ModelCommand{Op: wire.TeachModel, Model: "m", Payload: model.Descriptor{Key: 1, Length: wire.LessonBytesMax + 1}}
+	err := r.carryCommand(t.Context(), c, r.peers.findPeer(1))
+	var no *refusal
+	if !errors.As(err, &no) || l.lessons != 0 || r.node.Stats().BytesLive != before {
+		t.Errorf("%v, %d lessons, %d bytes taken: want a refusal", err, l.lessons, r.node.Stats().BytesLive-before)
 	}
 }

@@ -44,6 +44,10 @@ func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *pe
 		return l.RollBack(c.Version)
 	}
 
+	if c.Payload.Length > wire.LessonBytesMax {
+		return refusedCommand("samples of %s: %d bytes, want at most %d", c.Model, c.Payload.Length, wire.LessonBytesMax)
+	}
+
 	buffer, err := b.fetchPayload(ctx, c, from)
 	if err != nil {
 		return fmt.Errorf("samples of %s: %w", c.Model, err)

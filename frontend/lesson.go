@@ -19,9 +19,6 @@ type LabelledSample struct {
 	Version  string
 }
 
-// lessonsMost bounds the samples of one Teach, which a backend reads at once.
-const lessonsMost = 16 << 20
-
 // Teach sends samples with their true classes to the model's learners on the backends. Backends read them from this
 // process's memory; when Teach returns they have them. If nothing learns the model, the error is a CommandError with
 // CommandUnknown.
@@ -91,8 +88,8 @@ func (c *Client) teachVersion(ctx context.Context, model string, g lessons) erro
 	for _, l := range g.samples {
 		size += 4 + len(l.Input)
 	}
-	if size > lessonsMost {
-		return fmt.Errorf("teach: %d bytes, want at most %d", size, lessonsMost)
+	if size > wire.LessonBytesMax {
+		return fmt.Errorf("teach: %d bytes, want at most %d", size, wire.LessonBytesMax)
 	}
 
 	b, err := c.Buffer(size)

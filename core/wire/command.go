@@ -45,6 +45,9 @@ type ModelCommand struct {
 	Payload model.Descriptor
 }
 
+// LessonBytesMax is the largest payload of a TeachModel.
+const LessonBytesMax = 16 << 20
+
 // AnswerCode is the result of a command.
 type AnswerCode uint8
 
