@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -116,16 +117,20 @@ func (g *registry) noteCommandAnswer(b *Backend, a wire.ModelAnswer) {
 
 // abandonCommands ends the commands that wait for a departed backend.
 func (g *registry) abandonCommands(b *Backend) {
-	for number := range g.commands {
+	for _, number := range g.commandsInOrder() {
 		g.noteCommandAnswer(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: "backend " + b.name + " was lost"})
 	}
 }
 
+// commandsInOrder returns the numbers of the commands under way. Map order is random, and virtual time must repeat itself.
+func (g *registry) commandsInOrder() []uint64 { return slices.Sorted(maps.Keys(g.commands)) }
+
 // endOverdueCommands answers in the name of backends that have kept a command waiting for commandMost. Without it a backend
 // that never answers would fill the room for commands of all frontends.
 func (g *registry) endOverdueCommands(now sched.Time) {
-	for number, asked := range g.commands {
-		if now < asked.until {
+	for _, number := range g.commandsInOrder() {
+		asked := g.commands[number]
+		if asked == nil || now < asked.until {
 			continue
 		}
 		for _, b := range slices.Clone(asked.waiting) {

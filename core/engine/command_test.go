@@ -145,3 +145,30 @@ func TestAServedModelIsDescribedAnew(t *testing.T) {
 		t.Error("20 requests at once: all were queued, although the limit is 3 now")
 	}
 }
+
+// TestCommandsOfALostBackendEndInOrder: the answers come in the order of the commands, so that virtual time repeats itself.
+func TestCommandsOfALostBackendEndInOrder(t *testing.T) {
+	for _, end := range []string{"lost", "overdue"} {
+		s := newStage(t, Options{})
+		f := s.frontend()
+		b := s.mustBackend(current(hello("b", 1, slope, "m")))
+		for n := range uint64(20) {
+			f.Command([]wire.ModelCommand{{Number: n, Op: wire.LoadModel, Model: "m"}})
+		}
+
+		f.answers = nil
+		if end == "lost" {
+			b.Close()
+		} else {
+			s.e.reg.endOverdueCommands(s.clock.now.Add(commandMost))
+		}
+		if len(f.answers) != 20 {
+			t.Fatalf("%s: %d answers, want 20", end, len(f.answers))
+		}
+		for n, a := range f.answers {
+			if a.Number != uint64(n) {
+				t.Fatalf("%s: answer %d is that of command %d", end, n, a.Number)
+			}
+		}
+	}
+}
