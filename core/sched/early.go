@@ -19,6 +19,9 @@ import (
 // ends with QueueFull: whoever prepares inputs for an hour does not keep others out.
 const earlyMax = 4096
 
+// earlyKept is the room that a model without early requests keeps for the next ones.
+const earlyKept = 256
+
 // earlyList holds a model's early requests in order of the time at which they join, equal times in order of arrival.
 type earlyList []earlyRequest
 
@@ -140,8 +143,16 @@ func (p *Partition) joinEarly(now Time, m *model, at int32, r *Request) {
 func (p *Partition) removeEarly(m *model, at int32, i, to int) {
 	e := p.listEarly(m)
 	*e = slices.Delete(*e, i, to)
+	e.release()
 	p.early -= to - i
 	p.armJoin(at, *e)
+}
+
+// release gives back the memory of a list that was long and is empty.
+func (e *earlyList) release() {
+	if len(*e) == 0 && cap(*e) > earlyKept {
+		*e = nil
+	}
 }
 
 // findEarly returns the place of an early request; -1: it is none.
@@ -191,6 +202,7 @@ func (p *Partition) cancelAllEarly(m *model, at int32, origin uint32) {
 		return x.Origin == origin
 	})
 	p.early -= before - len(*e)
+	e.release()
 	p.armJoin(at, *e)
 }
 

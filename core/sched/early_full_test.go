@@ -39,3 +39,34 @@ func TestEarlyRequestsOfOneSessionLeaveRoom(t *testing.T) {
 		t.Errorf("%d early requests, want %d", n, earlyMax)
 	}
 }
+
+// TestEarlyRequestsLeaveNoMemory: a model that is removed when no request is early leaves no list behind, and a list that
+// was long gives its memory back.
+func TestEarlyRequestsLeaveNoMemory(t *testing.T) {
+	p := NewPartition(Options{})
+	p.SetGPUs(0, 0, 1)
+	for id := ModelID(1); id <= 2; id++ {
+		if err := p.AddModel(0, id, Model{Profile: line(t, time.Millisecond, 0, 4), SLO: 100 * ms}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2000 {
+			r, why := p.AdmitEarly(0, id, Time(90*ms), 0, Time(10*ms))
+			if r == nil {
+				t.Fatal(why)
+			}
+			r.ID, r.Origin = RequestID(i), 1
+		}
+		for i := range 2000 {
+			if !p.Cancel(0, id, RequestID(i), 1) {
+				t.Fatalf("request %d is not early", i)
+			}
+		}
+		if n := cap(*p.earlyOf[id]); n > earlyKept {
+			t.Errorf("model %d: room for %d early requests is kept", id, n)
+		}
+		p.RemoveModel(0, id)
+	}
+	if n := len(p.earlyOf); n != 0 {
+		t.Errorf("%d lists of models that have gone", n)
+	}
+}

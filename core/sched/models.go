@@ -170,8 +170,8 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	m.q.pop(m.q.len(), &m.priorities)
 	if p.early > 0 {
 		p.dropEarly(m, 0, vocabulary.UnknownModel)
-		delete(p.earlyOf, m.id)
 	}
+	delete(p.earlyOf, m.id)
 
 	// Notify Rankers before the homes are forgotten.
 	for _, sub := range m.homesNow(nil) {
