@@ -33,7 +33,7 @@ func CheckAdmission(s Session, used, capacity []float64, a Admission) error {
 	case a.Refusal == nil:
 		return errors.New("refused without a reason")
 	case a.OfferRate > s.Rate || a.OfferLatency > 0 && a.OfferLatency < s.Latency:
-		return fmt.Errorf("offers %v frames/s and %v to who asked for %v and %v", a.OfferRate, a.OfferLatency, s.Rate, s.Latency)
+		return fmt.Errorf("%v frames/s and %v are offered, %v and %v were asked for", a.OfferRate, a.OfferLatency, s.Rate, s.Latency)
 	}
 
 	if a.OfferRate > 0 {

@@ -17,7 +17,7 @@ func CheckAssignment(p AssignmentProblem, a Assignment) error {
 	weight := make([]float64, len(p.SubClusters))
 	static := make([]int64, len(p.SubClusters))
 
-	// Every sub-cluster by itself, from the homes alone.
+	// Sum every sub-cluster from the homes alone: a checker must not trust the sums of the plan.
 	for j, c := range p.SubClusters {
 		var dynamic int64
 		rate := 0.0
@@ -64,7 +64,7 @@ func CheckAssignment(p AssignmentProblem, a Assignment) error {
 	}
 
 	if abs(demand-a.ImbalanceDemand) > 1e-6 || abs(memory-a.ImbalanceMemory) > 1e-6 {
-		return fmt.Errorf("imbalance of demand %v and of memory %v, it says %v and %v", demand, memory, a.ImbalanceDemand, a.ImbalanceMemory)
+		return fmt.Errorf("imbalance of demand %v and of memory %v, the assignment says %v and %v", demand, memory, a.ImbalanceDemand, a.ImbalanceMemory)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func checkMoves(p *AssignmentProblem, a *Assignment) error {
 		return fmt.Errorf("%v s of load time moved of %v s, want a share of %v", left, present, p.MoveShare)
 	}
 	if moved != a.Moved || left > 0 && abs(left/present-a.MovedShare) > 1e-9 {
-		return fmt.Errorf("%d services and a share of %v moved, it says %d and %v", moved, left/present, a.Moved, a.MovedShare)
+		return fmt.Errorf("%d services and a share of %v moved, the assignment says %d and %v", moved, left/present, a.Moved, a.MovedShare)
 	}
 	return nil
 }

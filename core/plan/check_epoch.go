@@ -11,7 +11,7 @@ import (
 func CheckEpoch(s *Snapshot, wanted Placement, epoch time.Duration, w EpochWeight) error {
 	before, after := 0.0, 0.0
 	for g := range s.GPUs {
-		before, after = max(before, askedOf(s, s.Present, g)), max(after, askedOf(s, wanted, g))
+		before, after = max(before, demandOn(s, s.Present, g)), max(after, demandOn(s, wanted, g))
 	}
 	if math.Abs(before-w.Before) > 1e-9*max(1, before) || math.Abs(after-w.After) > 1e-9*max(1, after) {
 		return fmt.Errorf("the busiest GPU is asked for %v of its time before and %v after, not %v and %v", before, after, w.Before, w.After)
@@ -31,8 +31,8 @@ func CheckEpoch(s *Snapshot, wanted Placement, epoch time.Duration, w EpochWeigh
 	return nil
 }
 
-// askedOf returns the demand of a GPU's offered models, as a share of its time.
-func askedOf(s *Snapshot, p Placement, gpu int) (asked float64) {
+// demandOn returns the demand of a GPU's offered models, as a share of its time.
+func demandOn(s *Snapshot, p Placement, gpu int) (asked float64) {
 	pool := s.GPUs[gpu].Pool
 	for m := range s.Models {
 		x := &s.Models[m]

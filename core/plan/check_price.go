@@ -58,7 +58,7 @@ func CheckPrices(m *Market, p *Prices, gap float64) error {
 	}
 
 	if math.Abs(value-p.Value) > 1e-6*(1+value) {
-		return fmt.Errorf("a value of %v, it says %v", value, p.Value)
+		return fmt.Errorf("a value of %v, the prices say %v", value, p.Value)
 	}
 	if bound-value > gap*bound+1e-12 {
 		return fmt.Errorf("a value of %v where the prices only prove %v: a gap of %.3g", value, bound, 1-value/bound)

@@ -35,17 +35,17 @@ func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudge
 	}
 
 	if abs(demand-b.Total) > 1e-9*(1+demand) {
-		return fmt.Errorf("a demand of %v GPUs, it says %v", demand, b.Total)
+		return fmt.Errorf("a demand of %v GPUs, the budgets say %v", demand, b.Total)
 	}
 
 	// Follow paths one by one: exponential, but obviously right.
-	var behind func(j int32) time.Duration // the longest way from the end of a stage
-	behind = func(j int32) time.Duration {
+	var timeAfter func(j int32) time.Duration // the longest path from the end of a stage
+	timeAfter = func(j int32) time.Duration {
 		longest := time.Duration(0)
 		for k, s := range a.Stages {
 			for _, before := range s.After {
 				if before == j {
-					longest = max(longest, b.Budget[k]+behind(int32(k)))
+					longest = max(longest, b.Budget[k]+timeAfter(int32(k)))
 				}
 			}
 		}
@@ -53,8 +53,8 @@ func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudge
 	}
 
 	for j := range a.Stages {
-		if got := behind(int32(j)); got != b.Offset[j] {
-			return fmt.Errorf("stage %d: %v behind it, it says %v", j, got, b.Offset[j])
+		if got := timeAfter(int32(j)); got != b.Offset[j] {
+			return fmt.Errorf("stage %d: %v after it, the budgets say %v", j, got, b.Offset[j])
 		}
 		if len(a.Stages[j].After) == 0 && b.Budget[j]+b.Offset[j] > latency {
 			return fmt.Errorf("a path from stage %d takes %v of %v", j, b.Budget[j]+b.Offset[j], latency)

@@ -139,8 +139,8 @@ func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	var demand [KindsMax]float64
 	value := 0.0
 	for q := 0; q < len(x.key); q += every {
-		best, second, gap := x.bestTwo(q)
-		paid := x.paid(best, second)
+		best, second, gap := x.bestTwoOf(q)
+		paid := x.largerCost(best, second)
 		x.keyItem[q], x.gap[q] = *best, gap/paid
 		demand[best.kind] += best.gpus
 		value += best.value

@@ -21,13 +21,13 @@ func (p *Prices) Renew(m *Market) error {
 
 	// Start near the optimum, then find the exact one.
 	x := &p.x
-	x.reset(m)
+	x.readMarket(m)
 	x.estimatePrices(p.Price)
 	x.startAtChoices()
 	p.Pivots = x.pivotToOptimum()
 
 	// The results for readers: choices, prices that mean something for every kind, and the scale of the prices.
-	x.duals(p.Price)
+	x.writePrices(p.Price)
 	p.priceMissingKinds(m)
 	p.readChoices(m)
 	return nil

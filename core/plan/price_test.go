@@ -247,8 +247,8 @@ func TestTheLastTwoChoicesAreOnlyAShortCut(t *testing.T) {
 		}
 	}
 	var short, long simplex
-	short.reset(m)
-	long.reset(m)
+	short.readMarket(m)
+	long.readMarket(m)
 	for range 300 {
 		for k := range m.Capacity {
 			short.price[k] = max(0, short.price[k]+(rng.Float64()-0.45)*10)
@@ -256,7 +256,7 @@ func TestTheLastTwoChoicesAreOnlyAShortCut(t *testing.T) {
 		long.price = short.price
 		for q := range m.Bidders {
 			items := long.items[long.first[q]:long.first[q+1]]
-			a, b, gap := short.bestTwo(q)
+			a, b, gap := short.bestTwoOf(q)
 			c, d, same := long.findTwo(q, items)
 			if *a != *c || *b != *d || gap != same || short.last[q] != long.last[q] || short.second[q] != long.second[q] {
 				t.Fatalf("bidder %d: %+v and %+v, %v apart; want %+v and %+v, %v", q, *a, *b, gap, *c, *d, same)

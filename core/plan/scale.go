@@ -61,14 +61,14 @@ type Scaler struct {
 	Least, Most int           // bounds of the advice, whatever the load
 	Start       time.Duration // from a GPU's order to its first batch; 0: 20 s
 
-	first, last     time.Duration
-	begun           bool
-	forecast        forecast
-	recent          []scaleSample // of the last scaleBadOver
-	requests, spoil int           // sums of recent
-	peaks           []scalePeak   // of the last scaleKeepFor, in falling order
-	step            scalePeak     // the last step up for bad requests
-	stepFor         time.Duration // for which it is kept
+	first, last   time.Duration
+	begun         bool
+	forecast      forecast
+	recent        []scaleSample // of the last scaleBadOver
+	requests, bad int           // sums of recent
+	peaks         []scalePeak   // of the last scaleKeepFor, in falling order
+	step          scalePeak     // the last step up for bad requests
+	stepFor       time.Duration // for which it is kept
 }
 
 type scaleSample struct {
@@ -99,8 +99,8 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	}
 	wanted := s.Targets.GPUsFor(s.forecast.expect(now, now-s.last, start, l.Demand))
 	advice := Advice{GPUs: l.Ordered, Needed: s.Targets.GPUsFor(l.Demand)}
-	s.remember(now, l, advice.Needed, wanted)
-	s.answerBad(now, l, advice.Needed)
+	s.rememberLoad(now, l, advice.Needed, wanted)
+	s.stepUpForBad(now, l, advice.Needed)
 
 	// Keep the largest recent number: demand that has just fallen may return before a new GPU is ready.
 	kept := s.peaks[0].gpus
@@ -123,8 +123,8 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	return advice, nil
 }
 
-// answerBad asks for more GPUs if requests go bad although the demand does not explain it.
-func (s *Scaler) answerBad(now time.Duration, l Load, needed int) {
+// stepUpForBad asks for more GPUs if requests go bad although the demand does not explain it.
+func (s *Scaler) stepUpForBad(now time.Duration, l Load, needed int) {
 	bad := s.badShare()
 	if bad <= scaleBadMost {
 		return
@@ -141,12 +141,12 @@ func (s *Scaler) answerBad(now time.Duration, l Load, needed int) {
 	}
 
 	// If GPUs are needed again soon after they are given up, keep them for twice as long: a profile may be wrong.
-	switch gone := now - s.step.at - s.stepFor; {
-	case gone <= 0 && gpus < s.step.gpus:
+	switch ended := now - s.step.at - s.stepFor; {
+	case ended <= 0 && gpus < s.step.gpus:
 		return
-	case gone > 2*s.stepFor || s.stepFor == 0:
+	case ended > 2*s.stepFor || s.stepFor == 0:
 		s.stepFor = scaleKeepFor
-	case gone > 0:
+	case ended > 0:
 		s.stepFor = min(2*s.stepFor, scaleBadFor)
 	}
 	s.step = scalePeak{now, gpus}
@@ -178,8 +178,8 @@ func (s *Scaler) validate(now time.Duration, l Load) error {
 	return nil
 }
 
-// remember keeps the requests of scaleBadOver and the largest wanted number of GPUs of scaleKeepFor.
-func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
+// rememberLoad keeps the requests of scaleBadOver and the largest wanted number of GPUs of scaleKeepFor.
+func (s *Scaler) rememberLoad(now time.Duration, l Load, needed, wanted int) {
 	// Keep sums over the window, so that a long window costs no more than a short one.
 	s.last = now
 	x := scaleSample{now, l.Requests, l.Bad}
@@ -187,10 +187,10 @@ func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
 		x.bad = 0 // GPUs are missing and ordered, so bad requests carry no news
 	}
 	s.recent = append(s.recent, x)
-	s.requests, s.spoil = s.requests+x.requests, s.spoil+x.bad
+	s.requests, s.bad = s.requests+x.requests, s.bad+x.bad
 	old := 0
 	for ; now-s.recent[old].at >= scaleBadOver; old++ {
-		s.requests, s.spoil = s.requests-s.recent[old].requests, s.spoil-s.recent[old].bad
+		s.requests, s.bad = s.requests-s.recent[old].requests, s.bad-s.recent[old].bad
 	}
 
 	s.recent = append(s.recent[:0], s.recent[old:]...)
@@ -207,11 +207,12 @@ func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
 	s.peaks = append(s.peaks[:0], s.peaks[old:]...)
 }
 
+// badShare returns the share of the remembered requests that were bad.
 func (s *Scaler) badShare() float64 {
 	if s.requests == 0 {
 		return 0
 	}
-	return float64(s.spoil) / float64(s.requests)
+	return float64(s.bad) / float64(s.requests)
 }
 
 // Drain returns n of the GPUs to give back: first those that are already draining, then the highest numbers. Dispatch

@@ -43,9 +43,9 @@ type basic struct {
 // tolerance is relative to a bidder's value.
 const tolerance = 1e-10
 
-// reset reads the market: the offers at or above the floors, on kinds that have GPUs. Dominated offers are included,
+// readMarket reads the market: the offers at or above the floors, on kinds that have GPUs. Dominated offers are included,
 // but they never enter the basis.
-func (x *simplex) reset(m *Market) {
+func (x *simplex) readMarket(m *Market) {
 	x.kinds = len(m.Capacity)
 	copy(x.capacity[:], m.Capacity)
 	x.first, x.items = x.first[:0], x.items[:0]
@@ -118,16 +118,16 @@ func (x *simplex) startAtChoices() {
 	for k := range x.kinds {
 		x.basis[k] = basic{bidder: Nowhere, offer: int32(k)}
 	}
-	x.invert()
+	x.invertBasis()
 }
 
-// paid returns the cost of the more expensive of two items at x.price.
-func (x *simplex) paid(a, b *item) float64 {
+// largerCost returns the cost of the more expensive of two items at x.price.
+func (x *simplex) largerCost(a, b *item) float64 {
 	return max(x.price[a.kind&(KindsMax-1)]*a.gpus, x.price[b.kind&(KindsMax-1)]*b.gpus)
 }
 
-// bestTwo returns the best item at x.price, the second best, and the difference of their gains.
-func (x *simplex) bestTwo(q int) (best, second *item, gap float64) {
+// bestTwoOf returns the best item at x.price, the second best, and the difference of their gains.
+func (x *simplex) bestTwoOf(q int) (best, second *item, gap float64) {
 	items := x.items[x.first[q]:x.first[q+1]]
 
 	// Mostly they are those of the last search, which takes half as long to see as to find them.
@@ -150,10 +150,9 @@ func (x *simplex) anyGains(items []item, less float64) bool {
 	return false
 }
 
-// findTwo is bestTwo by a search of all items.
+// findTwo is bestTwoOf by a search of all items.
 func (x *simplex) findTwo(q int, items []item) (best, second *item, gap float64) {
 	first, most := x.bestOf(q, items, &x.price)
-
 	next, less := Nowhere, math.Inf(-1)
 
 	// Not being served gains nothing, and is also a choice.

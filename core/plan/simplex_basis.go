@@ -1,7 +1,7 @@
 package plan
 
-// column returns an item's use of each kind beyond the use of its bidder's key; for a slack, one GPU of its kind.
-func (x *simplex) column(b *basic) (c [KindsMax]float64) {
+// columnOf returns an item's use of each kind beyond the use of its bidder's key; for a slack, one GPU of its kind.
+func (x *simplex) columnOf(b *basic) (c [KindsMax]float64) {
 	if b.bidder == Nowhere {
 		c[b.offer] = 1
 		return c
@@ -12,13 +12,13 @@ func (x *simplex) column(b *basic) (c [KindsMax]float64) {
 	return c
 }
 
-// invert computes the inverse of the basis, the levels and the prices. It returns false if the basis is singular.
-func (x *simplex) invert() bool {
+// invertBasis computes the inverse of the basis, the levels and the prices. It returns false if the basis is singular.
+func (x *simplex) invertBasis() bool {
 	var a [KindsMax][2 * KindsMax]float64
 
 	n := x.kinds
 	for i := range n {
-		c := x.column(&x.basis[i])
+		c := x.columnOf(&x.basis[i])
 		for k := range n {
 			a[k][i] = c[k]
 		}
@@ -54,12 +54,12 @@ func (x *simplex) invert() bool {
 	for i := range n {
 		copy(x.inverse[i][:n], a[i][n:2*n])
 	}
-	x.solve()
+	x.solveLevels()
 	return true
 }
 
-// solve computes levels and prices from the inverse.
-func (x *simplex) solve() {
+// solveLevels computes levels and prices from the inverse.
+func (x *simplex) solveLevels() {
 	for k := range x.kinds {
 		x.level[k], x.price[k] = 0, 0
 	}
@@ -75,8 +75,8 @@ func (x *simplex) solve() {
 	}
 }
 
-// duals writes the prices. Rounding may have made some of them slightly negative.
-func (x *simplex) duals(price []float64) {
+// writePrices writes the prices. Rounding may have made some of them slightly negative.
+func (x *simplex) writePrices(price []float64) {
 	for k := range price {
 		price[k] = max(0, x.price[k])
 	}
@@ -93,6 +93,7 @@ func (x *simplex) keyShare(q int32) float64 {
 	return max(0, share)
 }
 
+// inBasis reports whether a bidder has a column besides its key.
 func (x *simplex) inBasis(q int32) bool {
 	for i := range x.kinds {
 		if x.basis[i].bidder == q {
@@ -102,8 +103,8 @@ func (x *simplex) inBasis(q int32) bool {
 	return false
 }
 
-// promote makes a bidder's largest column its key, and returns the column's index, which is now free.
-func (x *simplex) promote(q int32) int {
+// promoteColumn makes a bidder's largest column its key, and returns the column's index, which is now free.
+func (x *simplex) promoteColumn(q int32) int {
 	largest := Nowhere
 
 	for i := range x.kinds {

@@ -38,7 +38,7 @@ func (x *simplex) pivotRound() (pivots int, ok bool) {
 		gain := it.value - x.price[it.kind]*it.gpus - (key.value - x.price[key.kind]*key.gpus)
 
 		if gain > tolerance*max(it.value, key.value) {
-			if !x.enter(basic{q, it.offer, it}) {
+			if !x.enterColumn(basic{q, it.offer, it}) {
 				return pivots, false
 			}
 			pivots++
@@ -47,7 +47,7 @@ func (x *simplex) pivotRound() (pivots int, ok bool) {
 
 	for k := range x.kinds {
 		if x.price[k] < -tolerance*x.highestPrice() { // GPUs with a negative price are idle
-			if !x.enter(basic{bidder: Nowhere, offer: int32(k)}) {
+			if !x.enterColumn(basic{bidder: Nowhere, offer: int32(k)}) {
 				return pivots, false
 			}
 			pivots++
@@ -63,35 +63,53 @@ func (x *simplex) highestPrice() (most float64) {
 	return most
 }
 
-// enter raises a column that is not in the basis until another one reaches 0, and takes its place. It returns false
-// if numerical errors prevent it.
-func (x *simplex) enter(in basic) bool {
-	column := x.column(&in)
-
-	var y, pull [KindsMax]float64 // by basis column: the fall of its level; the rise of its key's
+// enterColumn raises a column that is not in the basis until another one reaches 0, whose place it takes. It returns
+// false if numerical errors prevent it.
+func (x *simplex) enterColumn(in basic) bool {
+	column := x.columnOf(&in)
+	var fall [KindsMax]float64 // by basis column: by how much its level falls as the new column rises by 1
 	for i := range x.kinds {
 		for k := range x.kinds {
-			y[i] += x.inverse[i][k] * column[k]
+			fall[i] += x.inverse[i][k] * column[k]
 		}
 	}
+	length, leaves, key := x.findLimit(in.bidder, &fall)
 
-	// The ratio test finds the first limit: a column of the basis that reaches 0, or the key of a bidder. A key has
-	// the share that its bidder's columns leave, so it falls as they rise.
-	length, leaves, key := math.Inf(1), Nowhere, Nowhere
-	ownPull := 0.0
+	// A bidder with no other column in the basis, and with room for all of its requests, simply changes its key.
+	if in.bidder != Nowhere && !x.inBasis(in.bidder) && 1 < length {
+		x.setKey(in.bidder, in.item)
+		x.solveLevels()
+		return true
+	}
+
+	// A key that reaches 0 is replaced by another column of its bidder.
+	switch {
+	case key != Nowhere:
+		leaves = x.promoteColumn(int32(key))
+	case leaves == Nowhere:
+		return false // there is no limit: numerical errors
+	}
+	x.basis[leaves] = in
+	return x.invertBasis()
+}
+
+// findLimit is the ratio test: it finds what reaches 0 first as a column of a bidder rises, a column of the basis
+// (leaves) or the key of a bidder (key), and the length of the rise until then. A key has the share that its bidder's
+// columns leave, so it falls as they rise.
+func (x *simplex) findLimit(bidder int32, fall *[KindsMax]float64) (length float64, leaves, key int) {
+	length, leaves, key = math.Inf(1), Nowhere, Nowhere
+
+	var keyRise [KindsMax]float64 // by basis column: by how much the key of its bidder rises
 	for i := range x.kinds {
 		if b := x.basis[i].bidder; b != Nowhere {
-			if b == in.bidder {
-				ownPull += y[i]
-			}
 			for j := range x.kinds {
 				if x.basis[j].bidder == b {
-					pull[i] += y[j]
+					keyRise[i] += fall[j]
 				}
 			}
 		}
-		if y[i] > 1e-12 && max(0, x.level[i])/y[i] < length {
-			length, leaves = max(0, x.level[i])/y[i], i
+		if fall[i] > 1e-12 && max(0, x.level[i])/fall[i] < length {
+			length, leaves = max(0, x.level[i])/fall[i], i
 		}
 	}
 
@@ -100,29 +118,14 @@ func (x *simplex) enter(in basic) bool {
 		if b == Nowhere {
 			continue
 		}
-		fall := -pull[i]
-		if b == in.bidder {
-			fall++
-		}
-		if share := x.keyShare(b); fall > 1e-12 && share/fall < length {
-			length, leaves, key = share/fall, Nowhere, int(b)
-		}
-	}
 
-	// A bidder with no other column in the basis, and with room for all of its requests, simply changes its key.
-	if in.bidder != Nowhere && !x.inBasis(in.bidder) && 1 < length {
-		x.setKey(in.bidder, in.item)
-		x.solve()
-		return true
+		keyFall := -keyRise[i]
+		if b == bidder {
+			keyFall++
+		}
+		if share := x.keyShare(b); keyFall > 1e-12 && share/keyFall < length {
+			length, leaves, key = share/keyFall, Nowhere, int(b)
+		}
 	}
-
-	// A key that reaches 0 is replaced by another column of its bidder.
-	switch {
-	case key != Nowhere:
-		leaves = x.promote(int32(key))
-	case leaves == Nowhere:
-		return false // there is no limit: numerical errors
-	}
-	x.basis[leaves] = in
-	return x.invert()
+	return length, leaves, key
 }

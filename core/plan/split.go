@@ -42,7 +42,7 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 	if latency <= 0 || latency > latencyMax {
 		return StageBudgets{}, refuse("latency", latency, "more than 0 and at most a day")
 	}
-	if err := a.refuteLatency(latency); err != nil {
+	if err := a.checkLatency(latency); err != nil {
 		return StageBudgets{}, err
 	}
 
@@ -50,12 +50,12 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 	s := &splitting{app: &a, latency: latency, resolution: resolution}
 	leaves := make([]*front, len(a.Stages))
 	for j := range leaves {
-		leaves[j] = s.stageFront(j, rate)
+		leaves[j] = s.makeLeaf(j, rate)
 	}
-	root, exact := s.compose(leaves)
+	root, exact := s.composeStages(leaves)
 	if exact {
 		budget := make([]time.Duration, len(a.Stages))
-		root.assign(root.within(latency), budget)
+		root.assignBudgets(root.lastWithin(latency), budget)
 		return a.describeBudgets(s.withoutHops(budget), rate), nil
 	}
 
@@ -63,13 +63,13 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 	// than the latency or give a worse result.
 	budget := make([]time.Duration, len(a.Stages))
 	for _, f := range leaves {
-		f.assign(0, budget)
+		f.assignBudgets(0, budget)
 	}
-	best := a.describeBudgets(s.handOutSlack(leaves, s.withoutHops(budget)), rate)
+	best := a.describeBudgets(s.distributeSlack(leaves, s.withoutHops(budget)), rate)
 	if len(root.points) > 0 {
 		budget := make([]time.Duration, len(a.Stages))
-		root.assign(root.within(latency), budget)
-		if other := a.describeBudgets(s.handOutSlack(leaves, s.withoutHops(budget)), rate); other.Total < best.Total {
+		root.assignBudgets(root.lastWithin(latency), budget)
+		if other := a.describeBudgets(s.distributeSlack(leaves, s.withoutHops(budget)), rate); other.Total < best.Total {
 			best = other
 		}
 	}
@@ -84,8 +84,8 @@ func (s *splitting) withoutHops(budget []time.Duration) []time.Duration {
 	return budget
 }
 
-// refuteLatency compares the latency with the time of single requests on the longest path.
-func (a *Application) refuteLatency(latency time.Duration) error {
+// checkLatency compares the latency with the time of single requests on the longest path.
+func (a *Application) checkLatency(latency time.Duration) error {
 	least := make([]time.Duration, len(a.Stages))
 	for j, s := range a.Stages {
 		least[j] = s.Fixed

@@ -13,7 +13,7 @@ type point struct {
 	left, right int32 // the points of the parts that it consists of
 }
 
-// front holds the ways through a part that no other way beats: budgets ascend, costs fall.
+// front holds the ways through a part of an application that no other way beats: budgets ascend, costs descend.
 type front struct {
 	points      []point
 	stage       int // of a leaf, or Nowhere
@@ -27,8 +27,8 @@ type splitting struct {
 	resolution int
 }
 
-// stageFront has a point for each target batch of a stage. Budgets include the hop after it.
-func (s *splitting) stageFront(j int, rate float64) *front {
+// makeLeaf makes the front of a single stage: a point for each target batch. Budgets include the hop after the stage.
+func (s *splitting) makeLeaf(j int, rate float64) *front {
 	stage := &s.app.Stages[j]
 	if stage.Profile == nil {
 		return &front{points: []point{{budget: stage.Fixed + s.app.Hop}}, stage: j}
@@ -50,9 +50,9 @@ func (s *splitting) stageFront(j int, rate float64) *front {
 	return f
 }
 
-// series joins two parts one after the other. Of all pairs of points it keeps the cheapest in each two-thousandth of
-// the latency, with its exact budget.
-func (s *splitting) series(a, b *front) *front {
+// composeSeries composes two parts that follow one another. Of all pairs of points it keeps the cheapest in each
+// two-thousandth of the latency, with its exact budget.
+func (s *splitting) composeSeries(a, b *front) *front {
 	if a == nil || b == nil {
 		return eitherFront(a, b)
 	}
@@ -89,8 +89,8 @@ func (s *splitting) series(a, b *front) *front {
 	return f
 }
 
-// parallel joins two parts side by side: both have the same budget.
-func (s *splitting) parallel(a, b *front) *front {
+// composeParallel composes two parts that run side by side: both have the same budget.
+func (s *splitting) composeParallel(a, b *front) *front {
 	if a == nil || b == nil {
 		return eitherFront(a, b)
 	}
@@ -107,13 +107,13 @@ func (s *splitting) parallel(a, b *front) *front {
 		case moreB:
 			k++
 		default:
-			return f.prune()
+			return f.prunePoints()
 		}
 	}
 }
 
-// prune drops points that another one beats.
-func (f *front) prune() *front {
+// prunePoints drops points that another one beats.
+func (f *front) prunePoints() *front {
 	kept := f.points[:0]
 	for _, p := range f.points {
 		if n := len(kept); n > 0 && kept[n-1].budget == p.budget {
@@ -135,18 +135,18 @@ func eitherFront(a, b *front) *front {
 	return a
 }
 
-// within returns the last point within a budget, or the first.
-func (f *front) within(budget time.Duration) int {
+// lastWithin returns the index of the last point within a budget, or of the first point if none is.
+func (f *front) lastWithin(budget time.Duration) int {
 	return max(0, sort.Search(len(f.points), func(i int) bool { return f.points[i].budget > budget })-1)
 }
 
-// assign writes the budgets of a point's stages, without hops.
-func (f *front) assign(i int, budget []time.Duration) {
+// assignBudgets writes the budgets of a point's stages, without hops.
+func (f *front) assignBudgets(i int, budget []time.Duration) {
 	p := f.points[i]
 	if f.stage != Nowhere {
 		budget[f.stage] = p.budget
 		return
 	}
-	f.left.assign(int(p.left), budget)
-	f.right.assign(int(p.right), budget)
+	f.left.assignBudgets(int(p.left), budget)
+	f.right.assignBudgets(int(p.right), budget)
 }

@@ -12,32 +12,32 @@ type arc struct {
 }
 
 const (
-	begins = 0 // the moment when a frame arrives
-	ends   = 1 // the moment when all of it is done
+	frameBegins = 0 // the moment when a frame arrives
+	frameEnds   = 1 // the moment when all of it is done
 )
 
-// compose puts the stages together. Two arcs with the same ends become one in parallel. Two arcs become one in series
-// if no other arc meets the moment between them (Valdes, Tarjan and Lawler 1982). If this does not end in a single
-// arc, the stages are processed level by level instead: a path has at most one stage of each level, so budgets that
-// fit the levels fit the graph. compose reports whether the result is exact.
-func (s *splitting) compose(leaves []*front) (root *front, exact bool) {
-	arcs, moments := s.app.arcs(leaves)
+// composeStages composes the fronts of all stages into one. Two arcs with the same ends become one in parallel. Two
+// arcs become one in series if no other arc meets the moment between them (Valdes, Tarjan and Lawler 1982). If more
+// than one arc is left, the stages are composed level by level instead: a path has at most one stage of each level, so
+// budgets that fit the levels fit the graph. The result is exact if a single arc was left.
+func (s *splitting) composeStages(leaves []*front) (root *front, exact bool) {
+	arcs, moments := s.app.makeArcs(leaves)
 	for {
 		n := len(arcs)
 		arcs = s.joinParallel(arcs)
 		arcs = s.joinSeries(arcs, moments)
-		if len(arcs) == 1 && arcs[0].from == begins && arcs[0].to == ends {
+		if len(arcs) == 1 && arcs[0].from == frameBegins && arcs[0].to == frameEnds {
 			return arcs[0].front, true
 		}
 		if len(arcs) == n {
-			return s.byLevels(leaves), false
+			return s.composeLevels(leaves), false
 		}
 	}
 }
 
-// arcs returns the application as arcs between moments: one for each stage, and one for each result that goes from a
+// makeArcs describes the application as arcs between moments: one for each stage, and one for each result that goes from a
 // stage to another, except when all stages that end at a moment feed all that begin there.
-func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
+func (a *Application) makeArcs(leaves []*front) (arcs []arc, moments int) {
 	n := len(a.Stages)
 	needs, feeds := make([][]int32, n), make([][]int32, n)
 	for j := range a.Stages {
@@ -57,7 +57,7 @@ func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 			end[j] = moments
 			moments++
 		} else {
-			end[j] = ends
+			end[j] = frameEnds
 		}
 	}
 
@@ -102,7 +102,7 @@ func (s *splitting) joinParallel(arcs []arc) []arc {
 		if same < 0 {
 			kept = append(kept, a)
 		} else {
-			kept[same].front = s.parallel(kept[same].front, a.front)
+			kept[same].front = s.composeParallel(kept[same].front, a.front)
 		}
 	}
 	return kept
@@ -111,7 +111,7 @@ func (s *splitting) joinParallel(arcs []arc) []arc {
 // joinSeries joins two arcs around a moment that only they meet.
 func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
 	for moment := range moments {
-		if moment == begins || moment == ends {
+		if moment == frameBegins || moment == frameEnds {
 			continue
 		}
 		// Exactly two arcs meet here: one comes in and one goes out.
@@ -129,14 +129,14 @@ func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
 			continue
 		}
 
-		arcs[in] = arc{arcs[in].from, arcs[out].to, s.series(arcs[in].front, arcs[out].front)}
+		arcs[in] = arc{arcs[in].from, arcs[out].to, s.composeSeries(arcs[in].front, arcs[out].front)}
 		arcs = slices.Delete(arcs, out, out+1)
 	}
 	return arcs
 }
 
-// byLevels returns the levels one after another, with the stages of each level side by side.
-func (s *splitting) byLevels(leaves []*front) *front {
+// composeLevels returns the levels one after another, with the stages of each level side by side.
+func (s *splitting) composeLevels(leaves []*front) *front {
 	level := make([]int, len(leaves))
 	var fronts []*front
 	for _, j := range s.app.order() {
@@ -146,26 +146,26 @@ func (s *splitting) byLevels(leaves []*front) *front {
 		for len(fronts) <= level[j] {
 			fronts = append(fronts, nil)
 		}
-		fronts[level[j]] = s.parallel(fronts[level[j]], leaves[j])
+		fronts[level[j]] = s.composeParallel(fronts[level[j]], leaves[j])
 	}
 
 	// Every level waits for the slowest stage of the previous one, which the graph itself may not require.
 	var root *front
 	for _, f := range fronts {
-		root = s.series(root, f)
+		root = s.composeSeries(root, f)
 	}
 	return root
 }
 
-// handOutSlack gives time that no path needs to the stage that saves most by it, until no stage saves anything.
-func (s *splitting) handOutSlack(leaves []*front, budget []time.Duration) []time.Duration {
+// distributeSlack gives the time that no path needs to the stage that saves most by it, until no stage saves anything.
+func (s *splitting) distributeSlack(leaves []*front, budget []time.Duration) []time.Duration {
 	for {
 		until, after := s.app.longest(budget)
 		best, saving, longer := Nowhere, 0.0, time.Duration(0)
 		for j, f := range leaves {
 			// The slack is the part of the latency that the longest path through the stage leaves.
-			now := f.within(budget[j] + s.app.Hop)
-			then := f.within(budget[j] + s.app.Hop + s.latency - until[j] - after[j])
+			now := f.lastWithin(budget[j] + s.app.Hop)
+			then := f.lastWithin(budget[j] + s.app.Hop + s.latency - until[j] - after[j])
 			if save := f.points[now].cost - f.points[then].cost; save > saving {
 				best, saving, longer = j, save, f.points[then].budget-s.app.Hop
 			}
