@@ -69,6 +69,14 @@ func learning(t *testing.T, dir string) *System {
 	c := Default()
 	c.Models, c.HTTP, c.GRPC, c.Executors, c.Roles = dir, "127.0.0.1:0", "127.0.0.1:0", 2, Scheduler|Backend|Gateway
 	c.GPU = os.Getenv("DOWNBEAT_REQUIRE_GPU") == "1" // then its GPU also trains
+
+	// A GPU may be split into lanes, of which the last one trains.
+	if lanes := os.Getenv("DOWNBEAT_LANES"); lanes != "" {
+		var err error
+		if c.Lanes, err = strconv.Atoi(lanes); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return start(t, c)
 }
 

@@ -36,6 +36,7 @@ test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'CUDA|Device' ./frontend/gateway ./cmd/downbeat
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Contract|Lane' ./backend/layered
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run AModelLearnsWhileItServes .
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 DOWNBEAT_LANES=2 $(GO) test -tags cuda -count=1 $(TESTTIME) -run AModelLearnsWhileItServes .
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
 	  $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Operators|Encoder|EveryOption|Training' ./bench/gpu
 

@@ -26,6 +26,7 @@ var examples = map[string][]string{
 		"downbeat backend -name a -executors 2",
 		"downbeat backend -cores 2,3               an executor on each of these cores",
 		"downbeat backend -gpu -scheduler scheduler.example:7070 -config /etc/downbeat/downbeat.yaml",
+		"downbeat backend -gpu -lanes 2            two lanes on each GPU; see: downbeat profile -h",
 	},
 	"downbeat gateway": {
 		"downbeat gateway",
@@ -63,6 +64,7 @@ var examples = map[string][]string{
 	"downbeat profile": {
 		"downbeat profile -dry-run vehicle-s",
 		"downbeat profile -gpu -rounds 200",
+		"downbeat profile -threads 2 -lanes 1,2    two threads as one executor, and as two lanes: which serves more",
 	},
 	"downbeat models train":   {"downbeat models train -only vehicle-s -dir out/models"},
 	"downbeat models check":   {"downbeat models check -images 500"},
