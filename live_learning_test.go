@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -288,6 +289,7 @@ func TestTaughtAnswersAreKnown(t *testing.T) {
 	lessons := drawLessons(t, recipe, 0, 30, nil)
 	for i := range lessons {
 		lessons[i].Answered, lessons[i].Version = lessons[i].Class, []string{"1", "77", ""}[i%3]
+		lessons[i].Sure = []float32{0.5, 0}[i/3%2]
 	}
 	awaitVersion(t, s, 1, func() {})
 	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err != nil {
@@ -325,8 +327,13 @@ func TestAnEarlierBackendIsTaughtWithoutAnswers(t *testing.T) {
 	s.backend.Learns("vehicle-s", &earlier)
 
 	lessons := drawLessons(t, recipe, 0, 1, nil)
-	lessons[0].Answered, lessons[0].Version = 3, "1"
-	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err != nil || earlier.taught != 1 || earlier.refused != 1 {
-		t.Errorf("%v, %+v: want one refused and one taken", err, earlier)
+	lessons[0].Answered, lessons[0].Version, lessons[0].Sure = 3, "1", 0.25
+	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err != nil || earlier.taught != 1 || earlier.refused != 2 {
+		t.Errorf("%v, %+v: want two refused and one taken", err, earlier)
+	}
+
+	lessons[0].Sure = float32(math.NaN())
+	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err == nil || earlier.taught != 1 || earlier.refused != 2 {
+		t.Errorf("%v, %+v: a probability that is no number was sent", err, earlier)
 	}
 }

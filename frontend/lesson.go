@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"downbeat.dev/core/wire"
 )
@@ -17,6 +18,9 @@ type LabelledSample struct {
 	// that version again. Version is empty if the answer is not known, or is another model's of the family.
 	Answered uint32
 	Version  string
+	// Sure is the probability that Version gave to Class, from 0 to 1: the softmax of its scores. The learner judges by
+	// it. 0: not known; then the learner asks that version again when it judges.
+	Sure float32
 }
 
 // Teach sends samples with their true classes to the model's learners on the backends. Backends read them from this
@@ -25,6 +29,12 @@ type LabelledSample struct {
 func (c *Client) Teach(ctx context.Context, model string, samples []LabelledSample) error {
 	if len(samples) == 0 {
 		return errors.New("teach: no lessons, want one at least")
+	}
+
+	for i, l := range samples {
+		if !(l.Sure >= 0 && l.Sure <= 1) {
+			return fmt.Errorf("teach: lesson %d: probability %v of its class, want 0 to 1", i, l.Sure)
+		}
 	}
 
 	// A command names one version. Mostly one version has answered all of them.
@@ -38,6 +48,7 @@ func (c *Client) Teach(ctx context.Context, model string, samples []LabelledSamp
 // lessons are the samples that one version has answered; empty: their answers are not known.
 type lessons struct {
 	version string
+	head    int // bytes before each input: wire.LessonHead or wire.SureHead
 	samples []LabelledSample
 }
 
@@ -49,7 +60,7 @@ func groupLessons(all []LabelledSample) (groups []lessons) {
 		at, known := place[version]
 		if !known {
 			at = len(groups)
-			place[version], groups = at, append(groups, lessons{version: version})
+			place[version], groups = at, append(groups, lessons{version: version, head: wire.LessonHead})
 		}
 		groups[at].samples = append(groups[at].samples, l)
 	}
@@ -70,15 +81,35 @@ const answersMost = 1 << 16
 
 // teachAnswered sends the samples that one version has answered.
 func (c *Client) teachAnswered(ctx context.Context, model string, g lessons) error {
+	g.head = g.chooseHead()
 	err := c.teachVersion(ctx, model, g)
 
-	// A backend of the release before knows no answers, and takes them for classes that the model has not.
-	var refused *CommandError
-	if g.version != "" && errors.As(err, &refused) && refused.Code == CommandFailed {
-		g.version = ""
+	// A backend of an earlier release knows no probabilities, or no answers either. It finds samples of another length,
+	// or classes that the model has not.
+	if g.head == wire.SureHead && isRefused(err) {
+		g.head = wire.LessonHead
+		err = c.teachVersion(ctx, model, g)
+	}
+	if g.version != "" && isRefused(err) {
+		g.version, g.head = "", wire.LessonHead
 		return c.teachVersion(ctx, model, g)
 	}
 	return err
+}
+
+// chooseHead returns the length of the heads: with probabilities if one is known and the length of all can tell so.
+func (g *lessons) chooseHead() int {
+	known := func(l LabelledSample) bool { return l.Sure > 0 }
+	if g.version != "" && slices.ContainsFunc(g.samples, known) && wire.SureFits(len(g.samples), len(g.samples[0].Input)) {
+		return wire.SureHead
+	}
+	return wire.LessonHead
+}
+
+// isRefused reports whether a backend has read a lesson and refused it.
+func isRefused(err error) bool {
+	var refused *CommandError
+	return errors.As(err, &refused) && refused.Code == CommandFailed
 }
 
 // teachVersion sends samples, with the answers of the version that they name.
@@ -86,7 +117,7 @@ func (c *Client) teachVersion(ctx context.Context, model string, g lessons) erro
 	// One buffer holds all samples, so that the backend reads them at once.
 	size := 0
 	for _, l := range g.samples {
-		size += 4 + len(l.Input)
+		size += g.head + len(l.Input)
 	}
 	if size > wire.LessonBytesMax {
 		return fmt.Errorf("teach: %d bytes, want at most %d", size, wire.LessonBytesMax)
@@ -104,16 +135,30 @@ func (c *Client) teachVersion(ctx context.Context, model string, g lessons) erro
 	return c.sendCommand(ctx, command)
 }
 
-// pack appends the samples as wire.TeachModel says: each is its class, with the answer if it is known, and then the input.
+// pack appends the samples as wire.TeachModel says: each is its head and then the input.
 func (g *lessons) pack(packed []byte) []byte {
 	for _, l := range g.samples {
-		class := l.Class
-		if g.version != "" {
-			class |= (l.Answered + 1) << 16
-		}
-		packed = append(binary.LittleEndian.AppendUint32(packed, class), l.Input...)
+		packed = append(g.appendHead(packed, &l), l.Input...)
 	}
 	return packed
+}
+
+// appendHead appends a sample's class, with the answer and its probability if they are known.
+func (g *lessons) appendHead(packed []byte, l *LabelledSample) []byte {
+	class := l.Class
+	if g.version != "" {
+		class |= (l.Answered + 1) << 16
+	}
+	packed = binary.LittleEndian.AppendUint32(packed, class)
+	if g.head != wire.SureHead {
+		return packed
+	}
+
+	var sure uint16
+	if l.Sure > 0 {
+		sure = wire.PackProbability(l.Sure)
+	}
+	return binary.LittleEndian.AppendUint16(packed, sure)
 }
 
 // RollBack restores the weights of an earlier version of a learnt model, under a new version number. Learning does

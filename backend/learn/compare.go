@@ -40,7 +40,7 @@ func (l *Learner) compareSome(r *Report) (did bool, err error) {
 
 	r.Work = Judging
 	for _, j := range [2]*judge{l.serving, first} {
-		if missing := j.unjudged(list, j.batch); len(missing) > 0 {
+		if missing := j.unanswered(list, j.batch); len(missing) > 0 {
 			r.Inputs = len(missing)
 			return true, j.seeSome(missing)
 		}

@@ -2,14 +2,17 @@ package learn
 
 import (
 	"errors"
-	"math"
 	"slices"
 )
 
 const (
-	// betterBy is the number of standard errors by which a candidate must be better to serve. Candidates are judged
-	// repeatedly, so a bad one may pass by chance; therefore the version that it replaced is still judged. With one
-	// standard error versions alternate; with two, a better version waits twice as long (docs/decisions/0152).
+	// surerBy is the number of standard errors by which the right class must be more probable to a candidate for it to
+	// serve, and betterLeast the number by which its answers must be better: one that is only surer of the same answers
+	// gains nothing. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that it
+	// replaced is still judged (docs/decisions/0387).
+	surerBy     = 2
+	betterLeast = 0.5
+	// betterBy is the number of standard errors by which a known version must be better to serve again.
 	betterBy = 1.5
 	// worseBy is the number of standard errors by which a candidate must be worse to be discarded, and the serving version
 	// must be worse than the one before it for that to return. Many returns at 1.5 were by chance.
@@ -19,70 +22,6 @@ const (
 	// knownMost bounds the number of known versions, which are tried again after a drift.
 	knownMost = 6
 )
-
-// evidence counts the answers of a candidate and the serving weights to the same samples. Only samples that they
-// answer differently show which one is better (McNemar 1947).
-type evidence struct {
-	judged      float64    // samples
-	plus, minus float64    // right only for the candidate, and only for the serving weights
-	exits       []evidence // of each early exit of the candidate, compared with the whole candidate
-}
-
-// add counts answers to the same samples.
-func (e *evidence) add(serving, candidate []bool) {
-	e.judged += float64(len(serving))
-	for i := range serving {
-		switch {
-		case candidate[i] && !serving[i]:
-			e.plus++
-		case serving[i] && !candidate[i]:
-			e.minus++
-		}
-	}
-}
-
-// addExits counts the answers of a net's exits, compared with the whole net.
-func (e *evidence) addExits(now sight) {
-	e.exits = slices.Grow(e.exits, len(now.exits))[:len(now.exits)]
-	for k, right := range now.exits {
-		e.exits[k].add(now.right, right)
-	}
-}
-
-// follow adds newer answers and reduces the weight of older ones.
-func (e *evidence) follow(now evidence) {
-	e.judged, e.plus, e.minus = evidenceKept*e.judged+now.judged, evidenceKept*e.plus+now.plus, evidenceKept*e.minus+now.minus
-
-	// Clone: other evidence may share the slice of exits. The exits may have no newer answers.
-	older := e.exits
-	if now.exits == nil {
-		return
-	}
-	e.exits = slices.Clone(now.exits)
-	for k := range older {
-		e.exits[k] = older[k]
-		e.exits[k].follow(now.exits[k])
-	}
-}
-
-// exitGaps returns, for each exit, the share of right answers of the whole net minus that of the exit.
-func (e *evidence) exitGaps() (gaps []float64) {
-	for k := range e.exits {
-		gaps = append(gaps, -e.exits[k].gain())
-	}
-	return gaps
-}
-
-// gain returns the candidate's share of right answers minus that of the serving weights.
-func (e *evidence) gain() float64 { return (e.plus - e.minus) / max(1, e.judged) }
-
-// standardError returns the standard error of the gain between two equally good versions.
-func (e *evidence) standardError() float64 {
-	return math.Sqrt(max(1, e.plus+e.minus)) / max(1, e.judged)
-}
-
-// errors returns the gain in standard errors.
-func (e *evidence) errors() float64 { return e.gain() / e.standardError() }
 
 // errWorse is the reason for discarding a candidate with fewer right answers than the serving weights.
 var errWorse = errors.New("the candidate has become worse than the serving weights")
@@ -108,7 +47,7 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	if err != nil {
 		return err
 	}
-	now, err := compareAnswers(r, &l.counts.Answered.Candidates, serves, candidate, list)
+	now, err := l.compareAnswers(r, &l.counts.Answered.Candidates, serves, candidate, list)
 	if err != nil {
 		return err
 	}
@@ -152,9 +91,10 @@ func (l *Learner) answerBoth(r *Report, list []Sample, count *int) error {
 	return errors.Join(serving.answerAll(r), trial.answerAll(r))
 }
 
-// passes reports whether a candidate is better than the serving weights, by all evidence and by the latest.
+// passes reports whether a candidate is surer of the right classes and answers better than the serving weights, by all
+// evidence, and not worse by the latest.
 func (l *Learner) passes(all, now *evidence) bool {
-	return all.errors() > betterBy && now.gain() >= 0 && !l.held
+	return all.sureErrors() > surerBy && all.errors() > betterLeast && now.gain() >= 0 && !l.held
 }
 
 // judgePrevious compares the version before the serving one on the same samples. If it is better, it serves again,
@@ -211,7 +151,7 @@ func (l *Learner) answerServing(r *Report, list []Sample) (serves []bool, err er
 
 // compareAnswers answers, with a judge's weights, the samples that the serving weights have answered. It adds the
 // number of new answers to count.
-func compareAnswers(r *Report, count *int, serves []bool, with *judge, list []Sample) (e evidence, err error) {
+func (l *Learner) compareAnswers(r *Report, count *int, serves []bool, with *judge, list []Sample) (e evidence, err error) {
 	trained, exits, answered, err := with.judgeSamples(list)
 	if err != nil {
 		return e, err
@@ -220,7 +160,7 @@ func compareAnswers(r *Report, count *int, serves []bool, with *judge, list []Sa
 	r.Inputs += answered
 	*count += answered
 	r.Serving, r.Candidate = RightShare(serves), RightShare(trained)
-	e.add(serves, trained)
+	e = knownEvidence(l.serving, with, list)
 	e.exits = exits.exits
 	return e, nil
 }

@@ -1,6 +1,8 @@
 package learn
 
 import (
+	"math"
+
 	"downbeat.dev/backend/train"
 	"downbeat.dev/core/plan"
 )
@@ -16,6 +18,8 @@ const seenMost = 8 * driftMax
 const (
 	believedLeast = 2
 	believedShare = 20
+	// believedApart is the difference of two probabilities of a sample's class that rounding explains.
+	believedApart = 0.05
 )
 
 // judge answers samples with one set of weights.
@@ -33,7 +37,8 @@ type judge struct {
 // sight is the answer of weights to one sample, or to several.
 type sight struct {
 	right    []bool
-	exits    [][]bool // as right, for each early exit
+	sure     []float32 // the probability of the sample's class
+	exits    [][]bool  // as right, for each early exit
 	features plan.Features
 }
 
@@ -75,9 +80,10 @@ func (j *judge) answerSamples(list []Sample) (all sight, err error) {
 		}
 
 		// The rest of a partial batch holds old inputs; ignore its outputs.
-		all.right = j.appendRight(all.right, out["scores"], list[at:at+n])
+		all.right = j.appendRight(all.right, out[scoresOutput], list[at:at+n])
+		all.sure = j.appendSure(all.sure, out[scoresOutput], list[at:at+n])
 		for k := range all.exits {
-			all.exits[k] = j.appendRight(all.exits[k], out["scores"+train.ExitSuffix(k+1)], list[at:at+n])
+			all.exits[k] = j.appendRight(all.exits[k], out[scoresOutput+train.ExitSuffix(k+1)], list[at:at+n])
 		}
 		f := &all.features
 		f.Dim = len(out["features"]) / j.batch
@@ -95,6 +101,15 @@ func (j *judge) appendRight(right []bool, scores []float32, list []Sample) []boo
 	return right
 }
 
+// appendSure appends, for each sample, the probability that the scores give to its class.
+func (j *judge) appendSure(sure, scores []float32, list []Sample) []float32 {
+	classes := len(scores) / j.batch
+	for i, s := range list {
+		sure = append(sure, probability(scores[i*classes:(i+1)*classes], s.Class))
+	}
+	return sure
+}
+
 // unseen returns at most most samples that see and seeSome have not answered: their features are not known.
 func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 	for _, s := range list {
@@ -108,13 +123,26 @@ func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 	return fresh
 }
 
-// unjudged is unseen without the samples that these weights answered when they were requests.
-func (j *judge) unjudged(list []Sample, most int) (fresh []Sample) {
+// unanswered is unseen without the samples that these weights answered when they were requests.
+func (j *judge) unanswered(list []Sample, most int) (fresh []Sample) {
 	for _, s := range list {
 		if len(fresh) == most {
 			break
 		}
 		if _, known := j.isRight(s); !known {
+			fresh = append(fresh, s)
+		}
+	}
+	return fresh
+}
+
+// unjudged is unanswered with the samples of which only the answered class is known, and not how sure it was.
+func (j *judge) unjudged(list []Sample, most int) (fresh []Sample) {
+	for _, s := range list {
+		if len(fresh) == most {
+			break
+		}
+		if _, known := j.isSure(s); !known {
 			fresh = append(fresh, s)
 		}
 	}
@@ -127,6 +155,15 @@ func (j *judge) isRight(s Sample) (right, known bool) {
 		return one.right[0], true
 	}
 	return s.Served.Class == s.Class, j.believes() && j.hasServed(s)
+}
+
+// isSure returns the probability that these weights give to a sample's class, if it is known: computed here, or when the
+// sample was a request.
+func (j *judge) isSure(s Sample) (sure float32, known bool) {
+	if one, ok := j.seen[&s.Input[0]]; ok {
+		return one.sure[0], true
+	}
+	return s.Served.Sure, s.Served.Sure > 0 && j.believes() && j.hasServed(s)
 }
 
 // hasServed reports whether a sample says how this version answered it.
@@ -145,23 +182,26 @@ func (j *judge) seeSome(list []Sample) error {
 
 	f := now.features
 	for i, s := range list {
-		one := sight{right: now.right[i : i+1], features: plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
+		one := sight{right: now.right[i : i+1], sure: now.sure[i : i+1], features: plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
 		for k := range now.exits {
 			one.exits = append(one.exits, now.exits[k][i:i+1])
 		}
 		j.seen[&s.Input[0]] = one
-		j.check(s, one.right[0])
+		j.check(s, one)
 	}
 	return nil
 }
 
 // check compares an answer given here with what the sample says.
-func (j *judge) check(s Sample, right bool) {
+func (j *judge) check(s Sample, here sight) {
 	if !j.hasServed(s) {
 		return
 	}
+
 	j.checked++
-	if right != (s.Served.Class == s.Class) {
+	said := s.Served
+	apart := math.Abs(float64(here.sure[0] - said.Sure))
+	if here.right[0] != (said.Class == s.Class) || said.Sure > 0 && apart > believedApart {
 		j.differed++
 	}
 }
@@ -265,6 +305,22 @@ func bestClass(scores []float32) (best int) {
 		}
 	}
 	return best
+}
+
+// probability returns the softmax of a class; 0 if the scores are not finite, or there is none for the class.
+func probability(scores []float32, class int) float32 {
+	if class < 0 || class >= len(scores) {
+		return 0
+	}
+
+	best, sum := float64(scores[bestClass(scores)]), 0.0
+	for _, s := range scores {
+		sum += math.Exp(float64(s) - best)
+	}
+	if p := math.Exp(float64(scores[class])-best) / sum; p >= 0 && p <= 1 {
+		return float32(p)
+	}
+	return 0
 }
 
 func countRight(right []bool) plan.Answers {

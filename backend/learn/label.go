@@ -58,6 +58,7 @@ func (l *Learner) label() error {
 	for i, class := range classes {
 		s := list[i]
 		s.Class = class
+		s.Served.Sure, s.scores = probability(s.scores, class), nil
 		if err := l.options.checkSample(s); err != nil {
 			l.counts.Dropped++
 			continue // the teacher has more classes than the student: ignore such an input

@@ -324,7 +324,7 @@ func (l *Learner) publish(weights []float32, better evidence) error {
 	l.comparing = nil
 	// Keep judging the replaced version.
 	l.previous, l.regret = l.serving, evidence{}
-	l.against = evidence{judged: better.judged, plus: better.minus, minus: better.plus}
+	l.against = better.reversed()
 	l.serving = fresh
 	l.evidence, l.best = evidence{}, 0
 	l.versions = append(l.versions, next)

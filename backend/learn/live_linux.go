@@ -142,7 +142,8 @@ func (s *Live) takeInput(a backend.Answered) {
 	s.inbox.Lock()
 	defer s.inbox.Unlock()
 	if len(s.unlabeled) < waitMax {
-		s.unlabeled = append(s.unlabeled, Sample{Input: slices.Clone(a.Input), Served: s.about.served(a.Version, a.Output)})
+		served, scores := s.about.served(a.Version, a.Output)
+		s.unlabeled = append(s.unlabeled, Sample{Input: slices.Clone(a.Input), Served: served, scores: scores})
 	}
 }
 

@@ -99,12 +99,21 @@ type Sample struct {
 	Class int    // index of the head's output
 	// Served is the answer that the input got as a request. It saves a judge of that version the answer.
 	Served Served
+
+	scores []float32 // of the version that served, until the class is known
 }
 
 // Served is a version's answer to a request, by the whole net.
 type Served struct {
 	Version int // its number; 0: the answer is not known
 	Class   int // with the best score
+	// Sure is the probability that this version gave to the sample's true class: the softmax of its scores; 0: not known.
+	Sure float32
+}
+
+// NewServed returns the answer of a version that gave these scores, to a sample of a class.
+func NewServed(version int, scores []float32, class int) Served {
+	return Served{Version: version, Class: bestClass(scores), Sure: probability(scores, class)}
 }
 
 // checkSample returns an error for an invalid sample.
@@ -114,6 +123,9 @@ func (o *Options) checkSample(s Sample) error {
 	}
 	if n := o.Net.Head.(train.Classes).N; s.Class < 0 || int64(s.Class) >= n {
 		return fmt.Errorf("class: %d: the net %s has 0 to %d", s.Class, o.Net.Name, n-1)
+	}
+	if p := s.Served.Sure; !(p >= 0 && p <= 1) {
+		return fmt.Errorf("served: probability %v of the class: want 0 to 1", p)
 	}
 	return nil
 }

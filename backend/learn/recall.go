@@ -99,5 +99,5 @@ func (l *Learner) compareRecalled(r *Report) (now evidence, err error) {
 	if err != nil {
 		return now, err
 	}
-	return compareAnswers(r, &l.counts.Answered.Known, serves, l.trial, list)
+	return l.compareAnswers(r, &l.counts.Answered.Known, serves, l.trial, list)
 }

@@ -177,6 +177,10 @@ func knownEvidence(serving, with *judge, list []Sample) (now evidence) {
 		serves, _ := serving.isRight(s)
 		judged, _ := with.isRight(s)
 		now.add([]bool{serves}, []bool{judged})
+
+		servesSure, _ := serving.isSure(s)
+		judgedSure, _ := with.isSure(s)
+		now.addSure(float64(judgedSure) - float64(servesSure))
 	}
 	return now
 }

@@ -14,6 +14,7 @@ import (
 
 	"downbeat.dev/backend/train"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
 )
 
 // TrainableModel is the content of training.json in a model's directory of the repository. It declares that the model
@@ -229,62 +230,82 @@ func WriteTraining(dir string, t TrainableModel, initial []Sample) error {
 
 // unpackSamples parses samples: for each, its class as a little-endian u32, then the image.
 func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) {
-	size := int(t.Height * t.Width * 3)
+	return t.unpackHeaded(packed, wire.LessonHead)
+}
+
+// unpackHeaded is unpackSamples with heads of another length, which begin with the class.
+func (t *TrainableModel) unpackHeaded(packed []byte, head int) (all []Sample, err error) {
+	size := t.imageBytes()
 
 	// A partial sample would shift all following ones.
-	if len(packed) == 0 || len(packed)%(4+size) != 0 {
-		return nil, fmt.Errorf("%d bytes: want samples of %d bytes, a class and an image of %d by %d pixels", len(packed), 4+size, t.Height, t.Width)
+	if len(packed) == 0 || len(packed)%(head+size) != 0 {
+		return nil, fmt.Errorf("%d bytes: want samples of %d bytes, a class and an image of %d by %d pixels", len(packed), head+size, t.Height, t.Width)
 	}
 
-	for ; len(packed) > 0; packed = packed[4+size:] {
+	for ; len(packed) > 0; packed = packed[head+size:] {
 		class := binary.LittleEndian.Uint32(packed)
 		if int64(class) >= t.Classes {
 			return nil, fmt.Errorf("sample %d: class %d, want 0 to %d", len(all), class, t.Classes-1)
 		}
-		all = append(all, Sample{Input: packed[4 : 4+size : 4+size], Class: int(class)})
+		all = append(all, Sample{Input: packed[head : head+size : head+size], Class: int(class)})
 	}
 
 	return all, nil
 }
 
-// unpackLesson is unpackSamples of samples that a version has answered, unless its name is empty. It changes packed:
-// the upper half of a class is one more than the answered class.
+func (t *TrainableModel) imageBytes() int { return int(t.Height * t.Width * 3) }
+
+// unpackLesson is unpackSamples of samples that a version has answered, unless its name is empty: their heads say how
+// (wire.LessonHead). It changes packed.
 func (t *TrainableModel) unpackLesson(version string, packed []byte) (all []Sample, err error) {
 	number, err := strconv.Atoi(version)
 	if err != nil {
 		return t.unpackSamples(packed) // no version, or one that no learner has published
 	}
 
-	var answered []uint16
-	for at := 0; at+4 <= len(packed); at += 4 + int(t.Height*t.Width*3) {
-		answered = append(answered, binary.LittleEndian.Uint16(packed[at+2:]))
+	var served []Served
+	head := wire.HeadOf(len(packed), t.imageBytes())
+	for at := 0; at+head <= len(packed); at += head + t.imageBytes() {
+		served = append(served, readServed(number, packed[at:at+head]))
 		packed[at+2], packed[at+3] = 0, 0
 	}
 
-	all, err = t.unpackSamples(packed)
+	all, err = t.unpackHeaded(packed, head)
 	for i := range all {
-		if answered[i] > 0 {
-			all[i].Served = Served{Version: number, Class: int(answered[i]) - 1}
-		}
+		all[i].Served = served[i]
 	}
 	return all, err
+}
+
+// readServed returns a version's answer from the head of a sample.
+func readServed(version int, head []byte) (s Served) {
+	answered := binary.LittleEndian.Uint16(head[2:])
+	if answered == 0 {
+		return s
+	}
+
+	s = Served{Version: version, Class: int(answered) - 1}
+	if len(head) == wire.SureHead {
+		s.Sure = wire.UnpackProbability(binary.LittleEndian.Uint16(head[wire.LessonHead:]))
+	}
+	return s
 }
 
 // scoresOutput is the output of the trained models' graphs with a score for each class (backend/train).
 const scoresOutput = "scores"
 
-// served returns the answer to a request; none if it has not a score for each class.
-func (t *TrainableModel) served(version string, output []byte) (s Served) {
+// served returns the answer to a request, and its scores; none if it has not a score for each class.
+func (t *TrainableModel) served(version string, output []byte) (s Served, scores []float32) {
 	number, err := strconv.Atoi(version)
 	if err != nil || int64(len(output)) != 4*t.Classes {
-		return s
+		return s, nil
 	}
 
-	scores := make([]float32, t.Classes)
+	scores = make([]float32, t.Classes)
 	for i := range scores {
 		scores[i] = math.Float32frombits(binary.LittleEndian.Uint32(output[4*i:]))
 	}
-	return Served{Version: number, Class: bestClass(scores)}
+	return Served{Version: number, Class: bestClass(scores)}, scores
 }
 
 // comparesEvery returns the time between two starts of a comparison.

@@ -16,7 +16,7 @@ const watchBatch = 32
 // it.
 func (l *Learner) watches() bool {
 	list := l.referredTo()
-	return len(list) > 0 && len(l.serving.unjudged(list, 1)) == 0
+	return len(list) > 0 && len(l.serving.unanswered(list, 1)) == 0
 }
 
 // watchNext returns a batch of samples for the alarm that have no answer yet, if there are enough for one.
@@ -25,7 +25,7 @@ func (l *Learner) watchNext(batch int) []Sample {
 		return nil
 	}
 
-	if list := l.serving.unjudged(l.samples.unwatched, batch); len(list) == batch {
+	if list := l.serving.unanswered(l.samples.unwatched, batch); len(list) == batch {
 		return list
 	}
 	return nil

@@ -1,8 +1,6 @@
 package drift
 
 import (
-	"slices"
-
 	"downbeat.dev/backend/learn"
 	"downbeat.dev/backend/train"
 )
@@ -39,8 +37,7 @@ func (a *answering) answerWaiting(version int, weights []float32) ([]learn.Sampl
 
 	scores, classes := out["scores"], int(a.net.TargetLen())
 	for i := range list {
-		one := scores[i*classes:][:classes]
-		list[i].Served = learn.Served{Version: version, Class: slices.Index(one, slices.Max(one))}
+		list[i].Served = learn.NewServed(version, scores[i*classes:][:classes], list[i].Class)
 	}
 	return list, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 	// Until the call returns, the request counts only as asked: neither bad nor answered.
 	d.asked.Add(1)
 	lesson := frontend.LabelledSample{Input: one.Input, Class: uint32(one.Class)}
-	class, version, err := classify(c, one.Input)
+	scores, version, err := classify(c, one.Input)
 	switch {
 	case err != nil:
 		d.bad.Add(1)
@@ -71,8 +72,9 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 
 	default:
 		d.answered.Add(1)
-		lesson.Answered, lesson.Version = uint32(class), version
-		if class == one.Class {
+		said := learn.NewServed(0, scores, one.Class)
+		lesson.Answered, lesson.Version, lesson.Sure = uint32(said.Class), version, said.Sure
+		if said.Class == one.Class {
 			d.right.Add(1)
 		}
 	}
@@ -82,15 +84,15 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 	d.truths.Unlock()
 }
 
-// classify returns the model's class for a picture, and the version that answered.
-func classify(c *frontend.Client, pixels []byte) (class int, version string, err error) {
+// classify returns the model's score of each class for a picture, and the version that answered.
+func classify(c *frontend.Client, pixels []byte) (scores []float32, version string, err error) {
 	input, err := c.NewInput(driftModel)
 	if err != nil {
-		return 0, "", err
+		return nil, "", err
 	}
 	defer input.Free()
 	if err := input.Tensor("image").SetBytes(pixels); err != nil {
-		return 0, "", err
+		return nil, "", err
 	}
 
 	// The timeout equals the model's own SLO.
@@ -98,19 +100,13 @@ func classify(c *frontend.Client, pixels []byte) (class int, version string, err
 	defer cancel()
 	result, err := c.Infer(ctx, driftModel, input)
 	if err != nil {
-		return 0, "", err
+		return nil, "", err
 	}
 	defer result.Release()
 
-	// The class is the one with the highest score.
-	scores, err := result.Output("scores").Float32s()
-	for i, s := range scores {
-		if s > scores[class] {
-			class = i
-		}
-	}
-
-	return class, result.Version, err
+	// The result's memory is free after the return.
+	all, err := result.Output("scores").Float32s()
+	return slices.Clone(all), result.Version, err
 }
 
 // printTable prints the table, and at the end the time at which the learner had recovered the accuracy that the night

@@ -40,8 +40,7 @@ type ModelCommand struct {
 	Shape    string // of AddShape: the class, as returned by model.Info.ClassOf
 	// Payload locates, in the frontend's memory, files that replace the repository's. They are packed as texts
 	// (model.AppendText): the config.pbtxt, then the path and the content of each file. If it is empty, the
-	// repository's files are used. For TeachModel it is the samples: for each its class as u32, then the input.
-	// With a Version the upper half of that u32 is one more than the class that this version answered; 0: not known.
+	// repository's files are used. For TeachModel it is the samples: for each a head (LessonHead), then the input.
 	Payload model.Descriptor
 }
 

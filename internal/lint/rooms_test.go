@@ -30,7 +30,7 @@ var rooms = []room{
 	{"frontend", []string{"core/observe", "core/guard", "core/control", "core/app", "core/limits", "core/wire", "core/model", "rdma"}},
 	{"deploy", []string{"backend", "core/observe", "cuda", "rdma"}},
 	{"models", []string{"backend", "core/repo"}},
-	{"backend/learn", []string{"backend", "core/repo", "core/plan"}},
+	{"backend/learn", []string{"backend", "core/repo", "core/plan", "core/wire"}},
 	{"backend", []string{"core/control", "core/limits", "core/repo", "core/wire", "core/profile", "core/model", "cuda", "rdma", "csrc"}},
 	{"core/swarm", []string{"core/lead", "core/control", "core/engine", "core/limits", "core/invariants", "core/sched", "core/wire", "core/model"}},
 	{"core/sim", []string{"core/arrivals", "core/engine", "core/app", "core/plan", "core/sched", "core/profile", "core/model"}},
