@@ -52,8 +52,7 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	// The level is per period: the next period has all of its looks and an empty window.
 	if last {
 		l.began, l.looked = now, 0
-		s.clearWindow()
-		s.filling = false
+		s.endPeriod()
 		l.resetAlarm()
 	}
 	l.serving.forgetMany()

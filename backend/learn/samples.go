@@ -61,9 +61,10 @@ func (r *reservoir) add(s Sample, rng *rand.Rand) {
 	}
 }
 
-// samples are a learner's samples. One labelled sample in four serves to detect drift. The others are fresh until a
-// candidate has been judged on them, and are trained on afterwards. So each of them judges weights that have not seen
-// it (progressive validation; Blum, Kalai and Langford 1999), and none has to be held back for that.
+// samples are a learner's samples. One labelled sample in four serves to detect drift until its period ends, or another
+// reference replaces its own. The others are fresh until a candidate has been judged on them. All are trained on
+// afterwards. So each of them judges weights that have not seen it (progressive validation; Blum, Kalai and Langford
+// 1999), and none has to be held back for that.
 type samples struct {
 	rng    *rand.Rand
 	turn   int
@@ -120,11 +121,12 @@ func (s *samples) add(one Sample) {
 	}
 }
 
-// addToWindow adds a drift sample, and drops the oldest one from a full window.
+// addToWindow adds a drift sample. The oldest one of a full window is trained on from now on.
 func (s *samples) addToWindow(one Sample) {
 	s.unwatched = append(s.unwatched[max(0, len(s.unwatched)+1-windowMax):], one)
 
 	if s.window = append(s.window, one); len(s.window) > windowMax {
+		s.trainOn(s.window[:1])
 		s.window = s.window[1:]
 		s.windowAt++
 	}
@@ -132,12 +134,24 @@ func (s *samples) addToWindow(one Sample) {
 
 // use moves the oldest n fresh samples to the training samples.
 func (s *samples) use(n int) {
-	for _, one := range s.fresh[:n] {
+	s.trainOn(s.fresh[:n])
+	s.fresh = s.fresh[n:]
+}
+
+// trainOn makes samples of the present training samples: they judge nothing and detect nothing from now on.
+func (s *samples) trainOn(list []Sample) {
+	for _, one := range list {
 		if gone, full := s.recent.push(one); full {
 			s.old.add(gone, s.rng)
 		}
 	}
-	s.fresh = s.fresh[n:]
+}
+
+// endPeriod makes the period's drift samples training samples, and begins an empty window.
+func (s *samples) endPeriod() {
+	s.trainOn(s.window)
+	s.clearWindow()
+	s.filling = false
 }
 
 // noteDrift makes the drift window the new reference. Earlier samples are no longer the present and move to the old
@@ -155,6 +169,10 @@ func (s *samples) noteDrift() {
 	}
 	s.use(len(s.fresh) / 2)
 
+	// Nothing is compared with the former reference any more.
+	for _, one := range s.reference {
+		s.old.add(one, s.rng)
+	}
 	s.reference, s.unwatched = s.window, nil
 	s.clearWindow()
 	s.filling = len(s.reference) < driftMax
