@@ -3,7 +3,6 @@ package learn
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -70,46 +69,6 @@ type Learner struct {
 	counts Counts
 }
 
-// Version is one published set of weights.
-type Version struct {
-	Number  int
-	Weights []float32
-	// ExitGaps are, for each early exit, the whole net's accuracy minus the exit's on the same samples, as last
-	// judged: at most 1, below 0 if the exit is better.
-	ExitGaps []float64
-
-	evidence evidence // about its exits
-}
-
-// Counts are a learner's counts since its start.
-type Counts struct {
-	Sampled, Labelled, Dropped int // inputs: kept, labelled, and dropped after waiting too long
-	Served                     int // labelled ones that the serving version had answered
-	Steps                      int // of training
-	Stopped                    int // how often a training step stopped between two layers
-	Judged, Published          int // candidates
-	Recalled, Reverted         int // earlier versions published again: after a drift, and because they proved better than their successor
-	Worse                      int // discarded candidates that were worse than the serving weights
-	NotFinite                  int // discarded candidates with a loss or weights that are not finite
-	Unpublished                int // better candidates that could not be published
-	Looks, Drifts              int
-	TeacherFailed              int // labelling steps without labels
-	Answered                   Answered
-}
-
-// Answered counts the samples that a learner's weights have answered, by purpose.
-type Answered struct {
-	Watched           int // for the alarm between looks
-	Reference, Window int // for looks
-	Serving           int // by the serving weights, to judge others
-	Candidates        int
-	Previous          int // by the version before
-	Known             int // by known versions, after a drift
-	First             int // samples of the first data, by candidates
-}
-
-const versionsKept = 4
-
 // New creates a learner. now is on the clock of all later calls. It returns an error for a model that cannot be
 // trained; the model then serves unchanged.
 func New(o Options, now time.Duration) (*Learner, error) {
@@ -154,61 +113,6 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	return l, nil
 }
 
-// Offer passes an answered input. It keeps one in Options.Every, to be labelled by Step, and reports whether it kept
-// this one. It copies the input.
-func (l *Learner) Offer(input []byte) (kept bool, err error) {
-	if err := l.options.checkSample(Sample{Input: input}); err != nil {
-		return false, err
-	}
-
-	// Labels cost GPU time, so label only one input in Every.
-	if l.offered++; l.offered%l.options.Every != 0 {
-		return false, nil
-	}
-	return l.offerSampled(Sample{Input: input})
-}
-
-// offerSampled is Offer for an input that has already been chosen as one in Options.Every.
-func (l *Learner) offerSampled(s Sample) (kept bool, err error) {
-	if err := l.options.checkSample(s); err != nil || l.options.Teach == nil {
-		return false, err
-	}
-
-	// Drop the oldest input: its label would say least about the present.
-	if len(l.waiting) == waitMax {
-		l.waiting = l.waiting[1:]
-		l.counts.Dropped++
-	}
-	s.Input = slices.Clone(s.Input)
-	l.waiting = append(l.waiting, s)
-	l.counts.Sampled++
-	return true, nil
-}
-
-// OfferLabelled is Offer for an input whose class is known. It copies the input.
-func (l *Learner) OfferLabelled(s Sample) (kept bool, err error) {
-	if err := l.options.checkSample(s); err != nil {
-		return false, err
-	}
-
-	if l.offered++; l.offered%l.options.Every != 0 {
-		return false, nil
-	}
-	s.Input = slices.Clone(s.Input)
-	l.counts.Sampled++
-	l.addLabelled(s)
-	return true, nil
-}
-
-// addLabelled adds a sample to the present.
-func (l *Learner) addLabelled(s Sample) {
-	l.samples.add(s)
-	l.counts.Labelled++
-	if s.Served.Version == l.Version() {
-		l.counts.Served++
-	}
-}
-
 // Version returns the number of the serving weights.
 func (l *Learner) Version() int { return l.current().Number }
 
@@ -238,120 +142,6 @@ func (l *Learner) Worth(rate float64) plan.Learner {
 	return p
 }
 
-// Rollback publishes the weights of an earlier version again, under a new number, and publishes nothing learnt until
-// the next drift.
-func (l *Learner) Rollback(version int) error {
-	earlier, err := l.earlierVersion(version)
-	if err != nil {
-		return fmt.Errorf("roll back to version %d: %w", version, err)
-	}
-	if err := l.publish(earlier.Weights, evidence{exits: earlier.evidence.exits}); err != nil {
-		return fmt.Errorf("roll back to version %d: %w", version, err)
-	}
-
-	// Do not learn and publish the same weights again.
-	l.held, l.learning = true, false
-	l.closeTrial()
-	return l.restartCandidate()
-}
-
-// earlierVersion returns a version that can be put in force again: one of this learner's, or one of the store's from before
-// its process was restarted.
-func (l *Learner) earlierVersion(number int) (v Version, err error) {
-	i := slices.IndexFunc(l.versions, func(v Version) bool { return v.Number == number })
-	if i >= 0 {
-		return l.versions[i], nil
-	}
-	if l.options.Stored == nil {
-		return v, fmt.Errorf("only %v can be put in force again", l.numbers())
-	}
-
-	v.Number = number
-	if v.Weights, err = l.options.Stored(number); err != nil {
-		return v, fmt.Errorf("besides %v: %w", l.numbers(), err)
-	}
-	if !isFinite(v.Weights) {
-		return v, errors.New("its weights are not all finite")
-	}
-
-	// What its exits are worth is known only from its answers, as for the version with which the learner began.
-	j, err := newJudge(l.options, number, v.Weights)
-	if err != nil {
-		return v, err
-	}
-	defer j.close()
-	first, err := j.answerSamples(l.samples.judgesOld)
-	v.evidence.addExits(first)
-	return v, err
-}
-
-func (l *Learner) numbers() (all []int) {
-	for _, v := range l.versions {
-		all = append(all, v.Number)
-	}
-	return all
-}
-
-// publish makes a copy of weights the serving version, under the next number. better is the evidence that they are
-// better than the serving ones, and about their exits. A number is used once, so that a half-failed publication is not
-// mistaken for a later one.
-func (l *Learner) publish(weights []float32, better evidence) error {
-	l.numbered++
-
-	// The number is used even if publishing fails: a backend may have seen it.
-	next := Version{l.numbered, slices.Clone(weights), better.exitGaps(), better}
-
-	// Do everything that may fail before replacing the serving weights.
-	fresh, err := newJudge(l.options, next.Number, next.Weights)
-	if err != nil {
-		return err
-	}
-	if l.options.Publish != nil {
-		if err := l.options.Publish(next); err != nil {
-			fresh.close()
-			return fmt.Errorf("version %d is not published, version %d serves on: %w", next.Number, l.Version(), err)
-		}
-	}
-
-	// A look under way compares features of the old weights, so drop it. So does the alarm with their answers.
-	l.test = nil
-	l.resetAlarm()
-
-	l.dropPrevious()
-	if l.beginning == nil {
-		l.beginning = l.serving
-	}
-	l.comparing = nil
-	// Keep judging the replaced version.
-	l.previous, l.regret = l.serving, evidence{}
-	l.against = better.reversed()
-	l.serving = fresh
-	l.evidence, l.best = evidence{}, 0
-	l.versions = append(l.versions, next)
-	l.versions = l.versions[max(0, len(l.versions)-versionsKept):]
-	l.counts.Published++
-	return nil
-}
-
-// dropPrevious ends the judging of the version before the serving one.
-func (l *Learner) dropPrevious() {
-	if l.previous != nil && l.previous != l.beginning {
-		l.previous.close()
-	}
-	l.previous = nil
-}
-
-// restartCandidate sets the candidate to the serving weights.
-func (l *Learner) restartCandidate() error {
-	l.sinceJudge, l.gains = 0, nil
-	l.evidence, l.averaged = evidence{}, 0
-
-	// Reset the trainer as well: the mean must not follow discarded weights.
-	copy(l.candidate, l.Weights())
-	l.stepping, l.partly = false, 0
-	return l.trainer.SetWeights(l.Weights())
-}
-
 // Close frees all memory.
 func (l *Learner) Close() error {
 	l.serving.close()
@@ -361,8 +151,4 @@ func (l *Learner) Close() error {
 		l.beginning.close()
 	}
 	return l.trainer.Close()
-}
-
-func isFinite(weights []float32) bool {
-	return !slices.ContainsFunc(weights, func(w float32) bool { return math.IsNaN(float64(w)) || math.IsInf(float64(w), 0) })
 }
