@@ -34,7 +34,7 @@ type Options struct {
 	Level    float64       // share of periods without drift that may raise an alarm; 0: 0.05
 	StepTime time.Duration // duration of a training step; 0: as measured
 	Batch    int           // of a training step; 0: 32
-	Rate     float64       // learning rate; 0: 1e-3
+	Rate     float64       // learning rate; 0: 2e-3
 	Recent   float64       // share of a step's samples that are of the present; 0: 0.6
 	Mirror   bool          // an image's mirror image has the same class, so steps may train on it
 	// Brief keeps steps short: a training step, the labels of a few inputs, or a batch of answers for a judgement or
@@ -62,7 +62,7 @@ func (o *Options) complete() error {
 	setDefault(&o.Looks, 5)
 	setDefault(&o.Level, 0.05)
 	setDefault(&o.Batch, 32)
-	setDefault(&o.Rate, 1e-3)
+	setDefault(&o.Rate, 2e-3)
 	setDefault(&o.Recent, 0.6)
 
 	switch {

@@ -126,7 +126,7 @@ func (s *samples) addToWindow(one Sample) {
 	s.unwatched = append(s.unwatched[max(0, len(s.unwatched)+1-windowMax):], one)
 
 	if s.window = append(s.window, one); len(s.window) > windowMax {
-		s.trainOn(s.window[:1])
+		s.addToTraining(s.window[:1])
 		s.window = s.window[1:]
 		s.windowAt++
 	}
@@ -134,12 +134,12 @@ func (s *samples) addToWindow(one Sample) {
 
 // use moves the oldest n fresh samples to the training samples.
 func (s *samples) use(n int) {
-	s.trainOn(s.fresh[:n])
+	s.addToTraining(s.fresh[:n])
 	s.fresh = s.fresh[n:]
 }
 
-// trainOn makes samples of the present training samples: they judge nothing and detect nothing from now on.
-func (s *samples) trainOn(list []Sample) {
+// addToTraining makes samples of the present training samples: they judge nothing and detect nothing from now on.
+func (s *samples) addToTraining(list []Sample) {
 	for _, one := range list {
 		if gone, full := s.recent.push(one); full {
 			s.old.add(gone, s.rng)
@@ -149,7 +149,7 @@ func (s *samples) trainOn(list []Sample) {
 
 // endPeriod makes the period's drift samples training samples, and begins an empty window.
 func (s *samples) endPeriod() {
-	s.trainOn(s.window)
+	s.addToTraining(s.window)
 	s.clearWindow()
 	s.filling = false
 }

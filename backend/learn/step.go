@@ -52,7 +52,7 @@ const (
 	// The candidate is the mean of the latest half of the steps since the last drift, of meanLeast at least and of about
 	// meanMost at most: single steps fluctuate, and a longer mean is the better the less the weights still move.
 	meanLeast = 20
-	meanMost  = 100
+	meanMost  = 150
 	gainsKept = 32
 	// forgetMost is the largest accepted loss of accuracy on the first data.
 	forgetMost = 0.02

@@ -31,7 +31,7 @@ type TrainableModel struct {
 	Teacher string  `json:"teacher,omitempty"`  // a model of the same repository that labels inputs, such as the -l variant
 	Batch   int     `json:"batch,omitempty"`    // of a training step; 0: 16
 	Period  float64 `json:"period_s,omitempty"` // between two starts of a comparison with the reference; 0: 50
-	Rate    float64 `json:"rate,omitempty"`     // learning rate; 0: 0.001
+	Rate    float64 `json:"rate,omitempty"`     // learning rate; 0: 0.002
 	Mirror  bool    `json:"mirror,omitempty"`   // an image's mirror image has the same class
 }
 
