@@ -1,13 +1,13 @@
 package drift
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"downbeat.dev/backend/learn"
-	"downbeat.dev/core/plan"
 )
 
 // Policy is a way to learn beside serving, or not to.
@@ -82,19 +82,17 @@ func (n *none) alarms(int) int                      { return 0 }
 func (n *none) finishShare() float64                { return n.served.finish }
 func (n *none) close()                              {}
 
-// ours has a learner for each model. They train in idle GPU time; each step goes to the learner to which it is worth
-// most (plan.ValueTraining). That steps delay no batch is tested elsewhere, with the scheduler.
+// ours has a learner for each model. They train in idle GPU time, which they share evenly, as the scheduler shares it
+// between spare work of the same weight. That steps delay no batch is tested elsewhere, with the scheduler.
 type ours struct {
 	setting  Setting
 	served   served
 	learners []*learn.Learner
-	answers  []answering   // by model
-	left     time.Duration // idle GPU time still available for steps
-	given    time.Duration // all of it so far
+	answers  []answering     // by model
+	left     time.Duration   // idle GPU time still available for steps
+	given    time.Duration   // all of it so far
+	used     []time.Duration // by each learner
 }
-
-// driftPrior is the assumed time between drifts before any has been seen: AdaInf's period.
-const driftPrior = Period
 
 func openOurs(s Setting, streams []*stream) (learning, error) {
 	served, err := simulateServing(s, 1)
@@ -111,7 +109,7 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 			o.close()
 			return nil, err
 		}
-		o.learners = append(o.learners, l)
+		o.learners, o.used = append(o.learners, l), append(o.used, 0)
 		o.answers = append(o.answers, answering{net: st.net, library: s.Library})
 	}
 	return o, nil
@@ -159,7 +157,7 @@ func (o *ours) endSecond(now time.Duration) error {
 
 	// The last step may run over; the next second pays for it.
 	for o.left > 0 {
-		did, err := o.step(now)
+		did, err := o.step()
 		if err != nil || !did {
 			return err
 		}
@@ -167,35 +165,32 @@ func (o *ours) endSecond(now time.Duration) error {
 	return nil
 }
 
-// step lets the learner to which GPU time is worth most do a step.
-func (o *ours) step(now time.Duration) (did bool, err error) {
-	var standings []plan.Learner
-	for _, l := range o.learners {
-		standings = append(standings, l.Worth(o.setting.rate()/2))
+// step lets the learner that has used the least GPU time do a step.
+func (o *ours) step() (did bool, err error) {
+	order := make([]int, len(o.learners))
+	for i := range order {
+		order[i] = i
 	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(o.used[a], o.used[b]) })
 
-	// Compute the values before each step: the last one may have changed the order.
-	values := plan.ValueTraining(standings, now, driftPrior)
-	plan.ShareTraining(values, 0, 0)
-
-	for i := range values {
-		if values[i].Share == 0 {
-			continue
-		}
+	for _, i := range order {
 		r, err := o.learners[i].Step()
 		if err != nil {
 			return false, err
 		}
 
 		// Labelling and judging cost answers; only training costs a training step.
+		cost := answerTime(r.Inputs)
 		switch r.Work {
 		case learn.None:
-			return false, nil
+			// It does not make up later for the time in which it has no work.
+			o.used[i] = slices.Max(o.used)
+			continue
 		case learn.Training:
-			o.left -= trainTime()
-		default:
-			o.left -= answerTime(r.Inputs)
+			cost = trainTime()
 		}
+		o.left -= cost
+		o.used[i] += cost
 		return true, nil
 	}
 	return false, nil
