@@ -67,13 +67,43 @@ func (x *simplex) highestPrice() (most float64) {
 // false if numerical errors prevent it.
 func (x *simplex) enterColumn(in basic) bool {
 	column := x.columnOf(&in)
-	var fall [KindsMax]float64 // by basis column: by how much its level falls as the new column rises by 1
+
+	var y, pull [KindsMax]float64 // by basis column: the fall of its level; the rise of its key's
 	for i := range x.kinds {
 		for k := range x.kinds {
-			fall[i] += x.inverse[i][k] * column[k]
+			y[i] += x.inverse[i][k] * column[k]
 		}
 	}
-	length, leaves, key := x.findLimit(in.bidder, &fall)
+
+	// The ratio test finds the first limit: a column of the basis that reaches 0, or the key of a bidder. A key has
+	// the share that its bidder's columns leave, so it falls as they rise.
+	length, leaves, key := math.Inf(1), Nowhere, Nowhere
+	for i := range x.kinds {
+		if b := x.basis[i].bidder; b != Nowhere {
+			for j := range x.kinds {
+				if x.basis[j].bidder == b {
+					pull[i] += y[j]
+				}
+			}
+		}
+		if y[i] > 1e-12 && max(0, x.level[i])/y[i] < length {
+			length, leaves = max(0, x.level[i])/y[i], i
+		}
+	}
+
+	for i := range x.kinds {
+		b := x.basis[i].bidder
+		if b == Nowhere {
+			continue
+		}
+		fall := -pull[i]
+		if b == in.bidder {
+			fall++
+		}
+		if share := x.keyShare(b); fall > 1e-12 && share/fall < length {
+			length, leaves, key = share/fall, Nowhere, int(b)
+		}
+	}
 
 	// A bidder with no other column in the basis, and with room for all of its requests, simply changes its key.
 	if in.bidder != Nowhere && !x.inBasis(in.bidder) && 1 < length {
@@ -91,41 +121,4 @@ func (x *simplex) enterColumn(in basic) bool {
 	}
 	x.basis[leaves] = in
 	return x.invertBasis()
-}
-
-// findLimit is the ratio test: it finds what reaches 0 first as a column of a bidder rises, a column of the basis
-// (leaves) or the key of a bidder (key), and the length of the rise until then. A key has the share that its bidder's
-// columns leave, so it falls as they rise.
-func (x *simplex) findLimit(bidder int32, fall *[KindsMax]float64) (length float64, leaves, key int) {
-	length, leaves, key = math.Inf(1), Nowhere, Nowhere
-
-	var keyRise [KindsMax]float64 // by basis column: by how much the key of its bidder rises
-	for i := range x.kinds {
-		if b := x.basis[i].bidder; b != Nowhere {
-			for j := range x.kinds {
-				if x.basis[j].bidder == b {
-					keyRise[i] += fall[j]
-				}
-			}
-		}
-		if fall[i] > 1e-12 && max(0, x.level[i])/fall[i] < length {
-			length, leaves = max(0, x.level[i])/fall[i], i
-		}
-	}
-
-	for i := range x.kinds {
-		b := x.basis[i].bidder
-		if b == Nowhere {
-			continue
-		}
-
-		keyFall := -keyRise[i]
-		if b == bidder {
-			keyFall++
-		}
-		if share := x.keyShare(b); keyFall > 1e-12 && share/keyFall < length {
-			length, leaves, key = share/keyFall, Nowhere, int(b)
-		}
-	}
-	return length, leaves, key
 }
