@@ -70,7 +70,7 @@ part bench-bert 120 bash -c 'bench -graphs bert-base "$@"' - "${few[@]}"
 part bench-layers 60 bash -c 'bench -batches "${SMALL:-1,64}" -rounds 20 -precisions fp32,fp16 -graphs "$layered" -layers -python "" -lines "$results/layers.jsonl"'
 part bench-pipeline 60 bash -c 'bench -python "" "$@"' - "${flow[@]}"
 [ -d models ] && part profile 60 ./downbeat profile -gpu -models models -rounds "$rounds" -dry-run $profiled
-[ -d models ] && part lanes 120 ./downbeat profile -gpu -models models -rounds "$rounds" -dry-run -lanes "$lanes" ${profiled:-vehicle-s vehicle-l detector-l activity-l}
+[ -d models ] && part lanes 180 ./downbeat profile -gpu -models models -rounds "$rounds" -dry-run -lanes "$lanes" ${profiled:-vehicle-s vehicle-l detector-l activity-l}
 if command -v compute-sanitizer > /dev/null; then
 	part sanitizer-memcheck 90 bash -c 'sanitize memcheck'
 	part sanitizer-racecheck 60 bash -c 'sanitize racecheck fp16'

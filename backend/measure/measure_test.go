@@ -279,4 +279,15 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v %v, want %v", name, ok, err, c.want)
 		}
 	}
+
+	// One of two lanes that runs alone may be twice as fast as while both run.
+	for slowdown, want := range map[int]bool{1: false, 2: true} {
+		p, err := profile.Linear(5*alpha, 5*beta, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := Check(context.Background(), clock, m, slot, p, slowdown); err != nil || ok != want {
+			t.Errorf("five times as fast alone, lanes slow it down by %d: %v %v, want %v", slowdown, ok, err, want)
+		}
+	}
 }

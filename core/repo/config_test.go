@@ -104,6 +104,8 @@ func TestParseConfigNamesPlaceFieldValueAndWhatIsAllowed(t *testing.T) {
 		{"label path", p + "output { label_filename: \"../x\" }", "want a file name within"},
 		{"reshape", p + "input { name: \"x\" data_type: TYPE_FP32 dims: 4 reshape { shape: 3 } }", "has 3 elements, dims [4] have 4"},
 		{"emulated without alpha", "platform: \"emulated\"" + tail, "an emulated model needs alpha_ms"},
+		{"emulated part of a GPU", "platform: \"emulated\" parameters { key: \"alpha_ms\" value { string_value: \"1\" } } parameters { key: \"beta_ms\" value { string_value: \"1\" } } " +
+			"parameters { key: \"gpu_use\" value { string_value: \"1.5\" } }" + tail, "parameters.gpu_use: \"1.5\": want the part of a GPU"},
 		{"warm-up of no input", p + "model_warmup { inputs { key: \"z\" value { data_type: TYPE_FP32 dims: 4 zero_data: true } } }" + tail, `model_warmup.inputs: "z": the model has no such input`},
 		{"warm-up dims", p + "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 dims: 3 zero_data: true } } }" + tail, `"x": FP32 [3]: want the input's data_type and dims, FP32 [4]`},
 		{"warm-up without content", p + "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 dims: 4 } } }" + tail, `"x": want one of zero_data, random_data and input_data_file`},
@@ -132,11 +134,12 @@ func TestParseConfigNamesPlaceFieldValueAndWhatIsAllowed(t *testing.T) {
 func TestParseConfigEmulated(t *testing.T) {
 	c, err := ParseConfig("c", []byte(`backend: "emulated" max_batch_size: 8
 parameters { key: "alpha_ms" value { string_value: "1.5" } }
-parameters { key: "beta_ms" value { string_value: "5" } }`+tail))
+parameters { key: "beta_ms" value { string_value: "5" } }
+parameters { key: "gpu_use" value { string_value: "0.4" } }`+tail))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Platform != PlatformEmulated || c.Emulated.Exec(4) != 11*time.Millisecond || c.SLO != DefaultSLO {
+	if c.Platform != PlatformEmulated || c.Emulated.Exec(4) != 11*time.Millisecond || c.GPUUse != 0.4 || c.SLO != DefaultSLO {
 		t.Errorf("%+v", c)
 	}
 }
