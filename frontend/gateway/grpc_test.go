@@ -369,7 +369,7 @@ func TestPublishedNumbers(t *testing.T) {
 		"ModelReadyRequest":                            "name=1 version=2",
 		"ServerMetadataResponse":                       "name=1 version=2 extensions=3",
 		"ModelMetadataResponse":                        "name=1 versions=2 platform=3 inputs=4 outputs=5",
-		"ModelMetadataResponse.TensorMetadata":         "name=1 datatype=2 shape=3",
+		"ModelMetadataResponse.TensorMetadata":         "name=1 datatype=2 shape=3 parameters=4", // 4 is MLServer's
 		"InferParameter":                               "bool_param=1 int64_param=2 string_param=3 double_param=4 uint64_param=5",
 		"InferTensorContents":                          "bool_contents=1 int_contents=2 int64_contents=3 uint_contents=4 uint64_contents=5 fp32_contents=6 fp64_contents=7 bytes_contents=8",
 		"ModelInferRequest":                            "model_name=1 model_version=2 id=3 parameters=4 inputs=5 outputs=6 raw_input_contents=7",
