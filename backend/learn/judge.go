@@ -111,38 +111,27 @@ func (j *judge) appendSure(sure, scores []float32, list []Sample) []float32 {
 }
 
 // unseen returns at most most samples that see and seeSome have not answered: their features are not known.
-func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
-	for _, s := range list {
-		if len(fresh) == most {
-			break
-		}
-		if _, ok := j.seen[&s.Input[0]]; !ok {
-			fresh = append(fresh, s)
-		}
-	}
-	return fresh
+func (j *judge) unseen(list []Sample, most int) []Sample {
+	return pickUnknown(list, most, func(s Sample) bool { _, ok := j.seen[&s.Input[0]]; return ok })
 }
 
 // unanswered is unseen without the samples that these weights answered when they were requests.
-func (j *judge) unanswered(list []Sample, most int) (fresh []Sample) {
-	for _, s := range list {
-		if len(fresh) == most {
-			break
-		}
-		if _, known := j.isRight(s); !known {
-			fresh = append(fresh, s)
-		}
-	}
-	return fresh
+func (j *judge) unanswered(list []Sample, most int) []Sample {
+	return pickUnknown(list, most, func(s Sample) bool { _, known := j.isRight(s); return known })
 }
 
 // unjudged is unanswered with the samples of which only the answered class is known, and not how sure it was.
-func (j *judge) unjudged(list []Sample, most int) (fresh []Sample) {
+func (j *judge) unjudged(list []Sample, most int) []Sample {
+	return pickUnknown(list, most, func(s Sample) bool { _, known := j.isSure(s); return known })
+}
+
+// pickUnknown returns the first samples of which something is not known, at most most.
+func pickUnknown(list []Sample, most int, known func(Sample) bool) (fresh []Sample) {
 	for _, s := range list {
 		if len(fresh) == most {
 			break
 		}
-		if _, known := j.isSure(s); !known {
+		if !known(s) {
 			fresh = append(fresh, s)
 		}
 	}
