@@ -135,6 +135,10 @@ func DecodeSubmits(dst []Submit, f Frame) ([]Submit, error) {
 	if f.Type != TypeEarlySubmit {
 		return decodeFixed(dst, f, TypeSubmit, submitBytes, getSubmit)
 	}
+	if f.Version != 0 && f.Version < ReadyVersion {
+		return dst[:0], fmt.Errorf("%w: early submits of version %d, which knows none: version %d does", ErrMalformed, f.Version, ReadyVersion)
+	}
+
 	dst, err := decodeFixed(dst, f, TypeEarlySubmit, earlySubmitBytes, getEarlySubmit)
 	if err == nil && !slices.ContainsFunc(dst, isEarly) {
 		return dst[:0], fmt.Errorf("%w: early submits whose inputs are all there", ErrMalformed)
