@@ -125,11 +125,13 @@ func TestNamesMadeUp(t *testing.T) {
 	if err := visit(1); err == nil || !strings.Contains(err.Error(), noRoom) {
 		t.Fatalf("over the limit: %v, want %s", err, noRoom)
 	}
-	s.come("made7") // a known model
+	s.come("made7")                   // a known model
+	s.clock.now = sched.Time(keptMax) // nothing happens in that time
 	s.run(sched.Time(keptMax) + 100*ms)
 	if err := visit(1); err == nil || !strings.Contains(err.Error(), noRoom) {
 		t.Fatalf("the ids did not rest: %v, want %s", err, noRoom)
 	}
+	s.clock.now = sched.Time(keptMax + restMin)
 	s.run(sched.Time(keptMax+restMin) + 200*ms)
 	if err := visit(step); err != nil {
 		t.Error(err)
