@@ -136,6 +136,11 @@ func TestChartRefusesBadValues(t *testing.T) {
 		{map[string]any{"backends": []any{}}, "backends"},
 		{map[string]any{"backends": []any{map[string]any{"kind": "H 200"}}}, "kind"},
 		{map[string]any{"backends": []any{map[string]any{"kind": "a"}, map[string]any{"kind": "a"}}}, "appears twice"},
+		{map[string]any{"backends": []any{map[string]any{"kind": "a", "lanes": 17}}}, "lanes"},
+		{map[string]any{"backends": []any{map[string]any{"kind": "a", "threads": 4, "lanes": 3}}}, "multiple of lanes"},
+		{map[string]any{"backends": []any{map[string]any{"kind": "a", "lanes": 2}}}, "multiple of lanes"},
+		{map[string]any{"backends": []any{map[string]any{"kind": "a", "gpus": 1, "threads": 2}}}, "threads"},
+		{map[string]any{"config": map[string]any{"lanes": 2}}, "lanes"},
 		{map[string]any{"autoscaling": map[string]any{"by": "hand"}}, "by"},
 		{map[string]any{"autoscaling": map[string]any{"stayUp": -1}}, "stayUp"},
 	} {

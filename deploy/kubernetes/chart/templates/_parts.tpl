@@ -18,6 +18,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* One file for all parts; values.config wins, but cannot take away what the other templates rely on. */}}
 {{- define "downbeat.config" -}}
+{{- if hasKey .Values.config "lanes" }}{{ fail "config: lanes belongs to the kinds in backends, where autoscaling counts it" }}{{ end -}}
 {{- $cluster := dict "tls_name" .Values.tlsName -}}
 {{- if gt (int .Values.scheduler.replicas) 1 -}}
 {{- $_ := set $cluster "election" (printf "kubernetes://%s/%s" .Release.Namespace .Release.Name) -}}
@@ -68,4 +69,20 @@ tolerations: {{ toJson . }}
 {{/* Pods of a new configuration replace those of the old one. */}}
 {{- define "downbeat.stamp" -}}
 downbeat.dev/config: {{ include "downbeat.config" . | sha256sum | trunc 16 | quote }}
+{{- end -}}
+
+{{/* How many GPUs the scheduler counts in a pod of a kind of backends: each lane is one. */}}
+{{- define "downbeat.gpusPerPod" -}}
+{{ mul (int .gpus | default (int .emulate) | default (int .executors) | default 1) (int .lanes | default 1) }}
+{{- end -}}
+
+{{/* A backend refuses these when it starts; the chart refuses them before anything is installed. */}}
+{{- define "downbeat.checkLanes" -}}
+{{- $onProcessor := not (or .gpus .emulate) -}}
+{{- if and (gt (int .threads) 1) (not $onProcessor) -}}
+{{ fail (printf "backends: kind %s: threads belong to executors on the processor, not to gpus or emulate" .kind) }}
+{{- end -}}
+{{- if and $onProcessor (ne 0 (mod (int .threads | default 1) (int .lanes | default 1))) -}}
+{{ fail (printf "backends: kind %s: threads must be a multiple of lanes" .kind) }}
+{{- end -}}
 {{- end -}}
