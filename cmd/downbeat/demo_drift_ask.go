@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"downbeat.dev"
 	"downbeat.dev/backend/learn"
+	"downbeat.dev/bench/load"
 	"downbeat.dev/frontend"
 	"downbeat.dev/models"
 	"downbeat.dev/models/scene"
@@ -67,7 +69,7 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 		if d.reasons == nil {
 			d.reasons = map[string]int{}
 		}
-		d.reasons[err.Error()]++
+		d.reasons[load.Classify(err)]++
 		d.truths.Unlock()
 
 	default:
@@ -153,8 +155,8 @@ func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.S
 
 	// Print every reason for missing answers: there should be none.
 	d.truths.Lock()
-	for why, n := range d.reasons {
-		fmt.Fprintf(out, "%d without an answer: %s\n", n, why)
+	for _, why := range slices.Sorted(maps.Keys(d.reasons)) {
+		fmt.Fprintf(out, "%d without an answer: %s\n", d.reasons[why], why)
 	}
 	d.truths.Unlock()
 	_, err := fmt.Fprintf(out, "\ndrift: without=%.1f best=%.1f retrained=%.1f recovered_s=%.0f bad=%.2f\n", 100*d.without, 100*best, 100*d.retrain, recovered,

@@ -13,6 +13,7 @@ var examples = map[string][]string{
 		"downbeat demo drift                       night falls on a rendered street, and a model learns night scenes while it serves",
 		"downbeat demo -emulate 4 -models DIR      on emulated GPUs, with models whose config.pbtxt states their latency",
 	},
+	"downbeat demo drift": {"downbeat demo drift -duration 30s -rate 200"},
 	"downbeat serve": {
 		"downbeat serve                            everything on loopback: REST 8000, gRPC 8001, scheduler 7070",
 		"downbeat serve -config downbeat.yaml -log-level debug",
@@ -116,6 +117,8 @@ var examples = map[string][]string{
 	"downbeat bench gpu":       {"downbeat bench gpu -graphs resnet50 -precisions fp16", "downbeat bench gpu -check"},
 }
 
+const driftSummary = "let night fall on a rendered street, and let a model learn the night scenes while it serves"
+
 // wantsHelp reports whether a command line asks for help.
 func wantsHelp(args []string) bool {
 	// Words after -- are operands, not flags.
@@ -129,12 +132,15 @@ func wantsHelp(args []string) bool {
 
 // introduceCommand prints a command's summary and examples, before its flags. A command with subcommands explains
 // those itself.
-func introduceCommand(w io.Writer, path string, c command) {
-	// These commands list their subcommands instead.
-	if c.name == "models" || c.name == "bench" || c.name == "plan" || c.name == "canary" {
+func introduceCommand(w io.Writer, path string, c command, args []string) {
+	full := path + " " + c.name
+	switch {
+	case full == "downbeat demo" && len(args) > 0 && args[0] == "drift":
+		full, c.summary = "downbeat demo drift", driftSummary
+	case full == "downbeat models", full == "downbeat bench", full == "downbeat plan", full == "downbeat canary":
 		return
 	}
-	full := path + " " + c.name
+
 	fmt.Fprintf(w, "%s: %s\n\n", full, c.summary)
 	for _, line := range examples[full] {
 		fmt.Fprintf(w, "  %s\n", line)

@@ -106,7 +106,7 @@ func runNamed(ctx context.Context, path string, all []command, args []string, he
 	for _, c := range all {
 		if c.name == args[0] {
 			if wantsHelp(args[1:]) {
-				introduceCommand(os.Stdout, path, c)
+				introduceCommand(os.Stdout, path, c, args[1:])
 			}
 			return c.run(ctx, args[1:])
 		}

@@ -70,6 +70,25 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
+// TestHelpIntroducesCommands: a command's help begins with what it does, also where its name is that of a group.
+func TestHelpIntroducesCommands(t *testing.T) {
+	for path, all := range map[string][]command{"downbeat bench": benches(), "downbeat plan": planners(), "downbeat canary": canaryWords()} {
+		for _, c := range all {
+			var b strings.Builder
+			introduceCommand(&b, path, c, nil)
+			if !strings.Contains(b.String(), c.summary) || !strings.Contains(b.String(), "  "+path+" "+c.name) {
+				t.Errorf("%s %s: help begins with %q, want its summary and an example", path, c.name, b.String())
+			}
+		}
+	}
+
+	var b strings.Builder
+	introduceCommand(&b, "downbeat", command{name: "demo", summary: "the demo"}, []string{"drift", "-h"})
+	if !strings.HasPrefix(b.String(), "downbeat demo drift: "+driftSummary) || strings.Contains(b.String(), "demo -emulate") {
+		t.Errorf("help of demo drift begins with %q", b.String())
+	}
+}
+
 // TestHelpOfTheFile: "help config" is no command's help.
 func TestHelpOfTheFile(t *testing.T) {
 	if err := silently(t, func() error { return runLine(t.Context(), []string{"help", "config"}) }); err != nil {
