@@ -109,9 +109,9 @@ type linkMetrics struct{ server *control.Server }
 
 var (
 	linkLabel     = []string{"peers"}
-	descLinks     = prometheus.NewDesc("downbeat_link_open", "TCP links with the scheduler's peers of a kind.", linkLabel, nil)
-	descStalled   = prometheus.NewDesc("downbeat_link_stalled", "Links on which something was sent again and is still not acknowledged.", linkLabel, nil)
-	descRoundTrip = prometheus.NewDesc("downbeat_link_round_trip_seconds", "The longest of the links' round trips, as the kernel smoothes them.", linkLabel, nil)
+	descLinks     = prometheus.NewDesc("downbeat_link_open", "TCP links with the scheduler's peers, by the kind of peer.", linkLabel, nil)
+	descStalled   = prometheus.NewDesc("downbeat_link_stalled", "Links on which a retransmission is still not acknowledged.", linkLabel, nil)
+	descRoundTrip = prometheus.NewDesc("downbeat_link_round_trip_seconds", "The longest round trip of the links, as smoothed by the kernel.", linkLabel, nil)
 	descResent    = prometheus.NewDesc("downbeat_link_retransmissions_total", "TCP segments that were sent again.", linkLabel, nil)
 )
 
@@ -139,9 +139,9 @@ type dataLinkMetrics struct {
 }
 
 var (
-	descDataLinks     = prometheus.NewDesc("downbeat_data_link_open", "Links of the data plane over TCP.", linkLabel, nil)
-	descDataStalled   = prometheus.NewDesc("downbeat_data_link_stalled", "Links of the data plane on which something was sent again and is still not acknowledged.", linkLabel, nil)
-	descDataRoundTrip = prometheus.NewDesc("downbeat_data_link_round_trip_seconds", "The longest of these links' round trips, as the kernel smoothes them.", linkLabel, nil)
+	descDataLinks     = prometheus.NewDesc("downbeat_data_link_open", "Links of the data plane over TCP, by the kind of peer.", linkLabel, nil)
+	descDataStalled   = prometheus.NewDesc("downbeat_data_link_stalled", "Links of the data plane on which a retransmission is still not acknowledged.", linkLabel, nil)
+	descDataRoundTrip = prometheus.NewDesc("downbeat_data_link_round_trip_seconds", "The longest round trip of the data plane's links, as smoothed by the kernel.", linkLabel, nil)
 	descDataResent    = prometheus.NewDesc("downbeat_data_link_retransmissions_total", "TCP segments of the data plane that were sent again.", linkLabel, nil)
 )
 

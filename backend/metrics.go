@@ -10,29 +10,29 @@ import (
 // The backend's own metrics, built when a reader asks. The scheduler's view of its GPUs is named downbeat_backend_….
 var (
 	gpuLabel    = []string{"gpu"}
-	descUp      = prometheus.NewDesc("downbeat_gpu_up", "1 while the GPU answers, 0 when it is lost or hangs, or its latest batches have all failed.", gpuLabel, nil)
+	descUp      = prometheus.NewDesc("downbeat_gpu_up", "1 while the GPU answers, 0 when it is lost or hangs, or its latest 8 batches have all failed.", gpuLabel, nil)
 	descBatches = prometheus.NewDesc("downbeat_gpu_batches_total", "Batches executed.", gpuLabel, nil)
 	descRows    = prometheus.NewDesc("downbeat_gpu_rows_total", "Requests executed.", gpuLabel, nil)
-	descFailed  = prometheus.NewDesc("downbeat_gpu_failed_total", "Requests that ended without an output, or were given back (backend_lost), by reason.", []string{"gpu", "reason"}, nil)
-	descUnsent  = prometheus.NewDesc("downbeat_gpu_unsent_total", "Results whose frontend was gone.", gpuLabel, nil)
-	descAside   = prometheus.NewDesc("downbeat_gpu_fallback_models", "Models that run on the processor, in fp32, since the GPU's kernels do not support them.", gpuLabel, nil)
-	descLoaded  = prometheus.NewDesc("downbeat_gpu_loaded_models", "Models that the GPU takes batches of.", gpuLabel, nil)
-	descSlots   = prometheus.NewDesc("downbeat_gpu_unpinned_slots", "Batches' memory that could not be pinned: copies from it are slower and do not overlap.", gpuLabel, nil)
-	descSeconds = prometheus.NewDesc("downbeat_gpu_batch_seconds_total", "Time of batches: fetching their inputs, waiting for the GPU, executing.", []string{"gpu", "stage"}, nil)
+	descFailed  = prometheus.NewDesc("downbeat_gpu_failed_total", "Requests that ended without an output, or were returned to the scheduler (backend_lost), by reason.", []string{"gpu", "reason"}, nil)
+	descUnsent  = prometheus.NewDesc("downbeat_gpu_unsent_total", "Results that were not sent because the frontend was gone.", gpuLabel, nil)
+	descAside   = prometheus.NewDesc("downbeat_gpu_fallback_models", "Models that run on the processor in fp32 because the GPU's kernels do not support them.", gpuLabel, nil)
+	descLoaded  = prometheus.NewDesc("downbeat_gpu_loaded_models", "Models of which the GPU accepts batches.", gpuLabel, nil)
+	descSlots   = prometheus.NewDesc("downbeat_gpu_unpinned_slots", "Slots whose memory could not be pinned: copies from them are slower and do not overlap with compute.", gpuLabel, nil)
+	descSeconds = prometheus.NewDesc("downbeat_gpu_batch_seconds_total", "Time of batches, by stage: fetch (their inputs), wait (for the GPU), execute.", []string{"gpu", "stage"}, nil)
 
-	descSuspects = prometheus.NewDesc("downbeat_frontends_suspect", "Frontends whose inputs are overdue and are not asked for until they answer.", nil, nil)
-	descDoubts   = prometheus.NewDesc("downbeat_frontend_suspicions_total", "Times that a frontend became suspect.", nil, nil)
+	descSuspects = prometheus.NewDesc("downbeat_frontends_suspect", "Frontends whose inputs are overdue; backends read no inputs from them until they answer.", nil, nil)
+	descDoubts   = prometheus.NewDesc("downbeat_frontend_suspicions_total", "Number of times that a frontend became suspect.", nil, nil)
 
-	descOutputs = prometheus.NewDesc("downbeat_outputs_held_total", "Requests some of whose outputs were to stay here for the next stage, by what became of it: held, refused for want of a slot, and of those held expired, which nobody released.", []string{"result"}, nil)
+	descOutputs = prometheus.NewDesc("downbeat_outputs_held_total", "Requests whose outputs should stay with the backend for the next stage: held, refused because no slot was free, and, of those held, expired because nobody released them.", []string{"result"}, nil)
 
-	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Memory held: by model contents on the device and in pinned memory, and by slots on the device.", []string{"gpu", "place"}, nil)
+	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Bytes of model contents on the device, of evicted contents in pinned memory, and of slots on the device, by place.", []string{"gpu", "place"}, nil)
 	descHits      = prometheus.NewDesc("downbeat_memory_hits_total", "Contents that were on the GPU when a batch needed them.", gpuLabel, nil)
-	descLoads     = prometheus.NewDesc("downbeat_memory_loads_total", "Contents that were not, by where they were.", []string{"gpu", "from"}, nil)
-	descEvictions = prometheus.NewDesc("downbeat_memory_evictions_total", "Contents evicted from the GPU, by where to.", []string{"gpu", "to"}, nil)
+	descLoads     = prometheus.NewDesc("downbeat_memory_loads_total", "Contents that had to be loaded when a batch needed them, by their place before.", []string{"gpu", "from"}, nil)
+	descEvictions = prometheus.NewDesc("downbeat_memory_evictions_total", "Contents evicted from the GPU, by their new place.", []string{"gpu", "to"}, nil)
 	descFreed     = prometheus.NewDesc("downbeat_memory_freed_total", "Intermediates that ended with their batch.", gpuLabel, nil)
 	descMoved     = prometheus.NewDesc("downbeat_memory_moved_bytes_total", "Bytes of contents copied, by direction.", []string{"gpu", "direction"}, nil)
 	descUnpinned  = prometheus.NewDesc("downbeat_memory_unpinned_total", "Evictions to pinned memory that got pageable memory.", gpuLabel, nil)
-	descLoadTime  = prometheus.NewDesc("downbeat_memory_load_seconds_total", "Time that loads took on the GPU.", gpuLabel, nil)
+	descLoadTime  = prometheus.NewDesc("downbeat_memory_load_seconds_total", "GPU time that loads took.", gpuLabel, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -85,8 +85,8 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 
-		// Emulated GPUs and processors hold no memory: series of zeros would only hide the others.
-		if m := s.Memory; m != (device.Memory{}) {
+		// Emulated GPUs and processors load and evict no contents: series of zeros would only hide the others.
+		if m := s.Memory; managesContents(m) {
 			gauge(descHeld, float64(m.DeviceBytes), "device")
 			gauge(descHeld, float64(m.PinnedBytes), "pinned")
 			gauge(descHeld, float64(m.SlotBytes), "slots")
@@ -102,4 +102,10 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 			counter(descLoadTime, m.LoadTime.Seconds())
 		}
 	}
+}
+
+// managesContents reports whether model contents were loaded on a GPU by the memory manager. Every device has slots.
+func managesContents(m device.Memory) bool {
+	m.SlotBytes, m.Unpinned = 0, 0
+	return m != (device.Memory{})
 }

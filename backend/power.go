@@ -9,11 +9,11 @@ import (
 // Triton's names for the values of the driver's management library.
 var (
 	powerLabel      = []string{"gpu_uuid"}
-	descPower       = prometheus.NewDesc("nv_gpu_power_usage", "Power that the GPU takes, in watts.", powerLabel, nil)
-	descPowerLimit  = prometheus.NewDesc("nv_gpu_power_limit", "Power that the GPU may take, in watts.", powerLabel, nil)
-	descEnergy      = prometheus.NewDesc("nv_energy_consumption", "Energy that the GPU has taken since its driver was loaded, in joules.", powerLabel, nil)
-	descMemoryTotal = prometheus.NewDesc("nv_gpu_memory_total_bytes", "Memory of the GPU.", powerLabel, nil)
-	descMemoryUsed  = prometheus.NewDesc("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use, by any process.", powerLabel, nil)
+	descPower       = prometheus.NewDesc("nv_gpu_power_usage", "Power that the GPU draws, in watts.", powerLabel, nil)
+	descPowerLimit  = prometheus.NewDesc("nv_gpu_power_limit", "Power that the GPU may draw, in watts.", powerLabel, nil)
+	descEnergy      = prometheus.NewDesc("nv_energy_consumption", "Energy that the GPU has used since its driver was loaded, in joules.", powerLabel, nil)
+	descMemoryTotal = prometheus.NewDesc("nv_gpu_memory_total_bytes", "Memory of the GPU, in bytes.", powerLabel, nil)
+	descMemoryUsed  = prometheus.NewDesc("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use by any process, in bytes.", powerLabel, nil)
 )
 
 // PowerMetrics returns a collector of the power, energy and memory of this host's GPUs under Triton's names, read on

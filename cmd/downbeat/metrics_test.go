@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // checkMetrics: what a whole process exports reads as Prometheus's text, is named by its
-// conventions, and is what docs/METRICS.md lists.
+// conventions, and is what docs/METRICS.md lists, with its kind and labels.
 func checkMetrics(t *testing.T, url string) {
 	t.Helper()
 	answer, err := http.Get(url)
@@ -46,21 +47,86 @@ func checkMetrics(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	listed := listedMetrics(t, string(page))
 	for name, kind := range families {
 		if kind == "counter" && !strings.HasSuffix(name, "_total") {
 			t.Errorf("counter %s does not end in _total", name)
 		}
-		if strings.HasPrefix(name, "downbeat_") && !bytes.Contains(page, []byte("`"+name+"`")) {
-			t.Errorf("%s is not in docs/METRICS.md", name)
+		if !strings.HasPrefix(name, "downbeat_") {
+			continue
+		}
+		if labels, sampled := exportedLabels(text, name); listed[name].kind != kind || sampled && !slices.Equal(listed[name].labels, labels) {
+			t.Errorf("%s is exported as %s with labels %q, and docs/METRICS.md lists %q with %q", name, kind, labels, listed[name].kind, listed[name].labels)
 		}
 	}
-	for _, name := range regexp.MustCompile("`(downbeat_[a-z_]+)`").FindAllSubmatch(page, -1) {
+	for name := range listed {
 		// Those of the memory manager need layers; the others all are there after some load.
-		got := strings.TrimSuffix(strings.TrimSuffix(string(name[1]), "_count"), "_sum")
-		if families[got] == "" && !strings.HasPrefix(got, "downbeat_memory_") && !strings.HasPrefix(got, "downbeat_learner_") {
-			t.Errorf("docs/METRICS.md lists %s, which nobody exports", got)
+		if families[name] == "" && !strings.HasPrefix(name, "downbeat_memory_") && !strings.HasPrefix(name, "downbeat_learner_") {
+			t.Errorf("docs/METRICS.md lists %s, which nobody exports", name)
 		}
 	}
+}
+
+// listedMetric is a row of docs/METRICS.md.
+type listedMetric struct {
+	kind   string
+	labels []string // sorted
+}
+
+// listedMetrics returns the rows of the tables of docs/METRICS.md. The text above a table names its labels; a row adds to
+// them or replaces them.
+func listedMetrics(t *testing.T, page string) map[string]listedMetric {
+	t.Helper()
+	sentence := regexp.MustCompile("[Ll]abels? (?:is|are) (`[a-z]+`(?: and `[a-z]+`)*):$")
+	row := regexp.MustCompile("^\\| `(downbeat_[a-z_]+)` \\| ([a-z]+)([^|]*) \\|")
+	name := regexp.MustCompile("`([a-z]+)`")
+
+	all, above := map[string]listedMetric{}, []string(nil)
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "## ") {
+			above = nil
+		}
+		if m := sentence.FindStringSubmatch(line); m != nil {
+			above = namesIn(name, m[1])
+		}
+		m := row.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+
+		own := namesIn(name, m[3])
+		if len(own) == 0 && !strings.Contains(m[3], "no label") || strings.Contains(m[3], "+") {
+			own = append(own, above...)
+		}
+		slices.Sort(own)
+		all[m[1]] = listedMetric{kind: m[2], labels: own}
+	}
+
+	if len(all) < 50 {
+		t.Errorf("docs/METRICS.md lists %d metrics that this test understands, want 50 at least", len(all))
+	}
+	return all
+}
+
+func namesIn(name *regexp.Regexp, text string) (all []string) {
+	for _, m := range name.FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// exportedLabels returns the labels of a metric's first sample, but for a histogram's le.
+func exportedLabels(text []byte, name string) (labels []string, sampled bool) {
+	m := regexp.MustCompile(`(?m)^` + name + `(?:_sum)?(?:\{(.*)\})? `).FindSubmatch(text)
+	if m == nil {
+		return nil, false
+	}
+	for _, l := range regexp.MustCompile(`([a-z_]+)="(?:[^"\\]|\\.)*"`).FindAllSubmatch(m[1], -1) {
+		labels = append(labels, string(l[1]))
+	}
+	slices.Sort(labels)
+	return labels, true
 }
 
 // clientToken is the token of the test's one client.
@@ -118,7 +184,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	}
 	f := loadFlags{shape: arrivals.Shape{Arrivals: "constant", Popularity: "even", Rate: 50, Span: 100e6, Seed: 1}}
 	offer(t, p, f)
-	waitFor(t, func() bool { // the scheduler's are looked at four times a second
+	waitFor(t, func() bool { // the scheduler's queues are sampled four times a second
 		failOnce(t, p.PageURL()) // again: on a loaded host a request may end before the scheduler hears of it
 		answer, err := http.Get(p.PageURL() + "metrics")
 		if err != nil {

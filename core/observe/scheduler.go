@@ -67,7 +67,7 @@ func Watch(e Engine) *Scheduler {
 func newScheduler(e Engine) *Scheduler {
 	s := &Scheduler{engine: e, closing: make(chan struct{}), busy: map[uint32]float64{},
 		depth: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_queue_depth",
-			Help: "Requests queued per model, looked at four times a second.", Buckets: prometheus.ExponentialBuckets(1, 2, 16)}, modelLabels)}
+			Help: "Requests queued, sampled four times a second.", Buckets: prometheus.ExponentialBuckets(1, 2, 16)}, modelLabels)}
 	s.looks = newShared(freshEvery, s.look)
 	s.whys = newShared(freshEvery, func() explained {
 		x, err := e.Explain()

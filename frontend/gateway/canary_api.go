@@ -149,11 +149,11 @@ func (g *Gateway) endTrial(name, word string, left func(Canary) *Canary) *fault 
 
 // Descriptions of the canaries' Prometheus metrics.
 var (
-	canaryShare   = canaryDesc("share", "Of the model's requests that name no version: those that the version answers.", "version")
-	canaryEnds    = canaryDesc("requests_total", "Requests of a model with a canary, by the version that was asked and whether it answered in time.", "version", "result")
-	canarySeconds = canaryDesc("request_seconds_total", "What these requests took together.", "version")
-	canaryCopies  = canaryDesc("copies_total", "Copies that the version got, by how its answer compares with the client's.", "version", "result")
-	canaryMost    = canaryDesc("difference_max", "The largest difference between numbers of the two answers.", "version")
+	canaryShare   = canaryDesc("share", "Share of the requests without a version that this version answers, while the model has a canary.", "version")
+	canaryEnds    = canaryDesc("requests_total", "Requests whose version a canary chose: good (in time) or bad.", "version", "result")
+	canarySeconds = canaryDesc("request_seconds_total", "Total time that the requests took whose version a canary chose.", "version")
+	canaryCopies  = canaryDesc("copies_total", "Copies of requests sent to the version on trial, by its answer: same, different, failed, skipped.", "version", "result")
+	canaryMost    = canaryDesc("difference_max", "The largest difference between the numbers of two answers.", "version")
 )
 
 func canaryDesc(name, help string, more ...string) *prometheus.Desc {

@@ -75,23 +75,23 @@ func newMetrics(client *frontend.Client, beside Applications) *metrics {
 		client:   client,
 		beside:   beside,
 		models:   map[modelKey]*modelMetrics{},
-		success:  counter("request_success_total", "Requests answered with an output."),
-		failure:  counter("request_failure_total", "Requests answered without an output, by reason.", "reason"),
-		good:     counter("good_total", "Requests answered within their deadline: their rate is the goodput."),
-		slo:      counter("slo_total", "Requests by whether an output came within the model's SLO of their arrival (met) or not (missed), whatever deadline they named.", "result"),
+		success:  counter("request_success_total", "Requests answered with an output, late ones too."),
+		failure:  counter("request_failure_total", "Requests without an output, and calls refused before they became requests, by reason.", "reason"),
+		good:     counter("good_total", "Requests answered within their deadline; the rate is the goodput."),
+		slo:      counter("slo_total", "Requests whose output came within the model's SLO of their arrival (met) or not (missed), whatever deadline they named.", "result"),
 		bad:      counter("bad_total", "Requests dropped, rejected, failed or late, by reason.", "reason"),
-		duration: histogram("request_duration_seconds", "From a request's arrival at the gateway to its output.", durationBuckets),
-		exec:     histogram("compute_infer_duration_seconds", "That the request's batch took on the GPU.", execBuckets),
-		slack:    histogram("deadline_slack_seconds", "From a request's output to its deadline; negative: late.", slackBuckets),
+		duration: histogram("request_duration_seconds", "Time from the first byte of a REST call, or a gRPC call's headers, to the output.", durationBuckets),
+		exec:     histogram("compute_infer_duration_seconds", "Time that the request's batch took on the GPU.", execBuckets),
+		slack:    histogram("deadline_slack_seconds", "Time from the output to the deadline; negative: late.", slackBuckets),
 	}
 }
 
 // collectors returns the metrics for registration.
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.success, m.failure, m.good, m.bad, m.slo, m.duration, m.exec, m.slack,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests under way in this gateway."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests in flight in this gateway."},
 			func() float64 { return float64(m.client.Stats().Live) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler can be asked."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler is connected."},
 			func() float64 {
 				if m.client.Connected() {
 					return 1

@@ -8,9 +8,9 @@ import (
 
 var (
 	descRequests = prometheus.NewDesc("downbeat_client_requests_total",
-		"Requests of a client: admitted, or refused for its rate, its requests in flight or (calls) a model.", []string{"client", "result"}, nil)
-	descInFlight = prometheus.NewDesc("downbeat_client_in_flight_requests", "Requests of a client under way.", []string{"client"}, nil)
-	descUnknown  = prometheus.NewDesc("downbeat_client_unknown_total", "Calls whose token is no client's, or that have none.", nil, nil)
+		"Requests of a client: admitted, or refused because of rate, in_flight or (calls) model.", []string{"client", "result"}, nil)
+	descInFlight = prometheus.NewDesc("downbeat_client_in_flight_requests", "Requests of a client in flight.", []string{"client"}, nil)
+	descUnknown  = prometheus.NewDesc("downbeat_client_unknown_total", "Calls without the token of a client.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
