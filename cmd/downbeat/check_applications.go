@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +71,12 @@ func (c *applicationCheck) report(w io.Writer, r *repo.Repository, g *app.Graph)
 		return err
 	}
 
-	fmt.Fprintf(w, "%s: %v, %.3g frames/s take %.3g GPUs\n  %s\n  %s\n", g.Name, g.Latency, c.rate, budgets.Total, inputsOf(g.Inputs), outputsOf(g))
+	unmeasured := unmeasuredModels(r, g)
+	take := "take"
+	if len(unmeasured) > 0 {
+		take = "take at least"
+	}
+	fmt.Fprintf(w, "%s: %v, %.3g frames/s %s %.3g GPUs\n  %s\n  %s\n", g.Name, g.Latency, c.rate, take, budgets.Total, inputsOf(g.Inputs), outputsOf(g))
 	fmt.Fprintf(w, "  %-20s %-24s %10s %12s %6s %10s\n", "stage", "asks", "per frame", "budget", "batch", "GPUs")
 	for j := range g.Steps {
 		s := &g.Steps[j]
@@ -78,10 +84,28 @@ func (c *applicationCheck) report(w io.Writer, r *repo.Repository, g *app.Graph)
 		if asks == "" {
 			asks = "hook " + s.Hook
 		}
+		if slices.Contains(unmeasured, s.Model) {
+			fmt.Fprintf(w, "  %-20s %-24s %10.3g %12s %6s %10s\n", s.Name, asks, g.FanOut(j), "–", "–", "–")
+			continue
+		}
 		fmt.Fprintf(w, "  %-20s %-24s %10.3g %12v %6d %10.4f\n", s.Name, asks, g.FanOut(j), budgets.Budget[j].Round(10*time.Microsecond), budgets.Batch[j], budgets.Cost[j])
+	}
+	if len(unmeasured) > 0 {
+		fmt.Fprintf(w, "  no latency is stored of %s: run downbeat profile -models %s; until then their stages count as taking no time\n", strings.Join(unmeasured, ", "), c.dirs)
 	}
 	fmt.Fprintln(w)
 	return c.drawGraph(g, budgets)
+}
+
+// unmeasuredModels returns the models of an application for which the repository has no profile, by name.
+func unmeasuredModels(r *repo.Repository, g *app.Graph) (names []string) {
+	for _, s := range g.Steps {
+		if s.Model != "" && r.Profile(s.Model, s.Version) == nil {
+			names = append(names, s.Model)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (c *applicationCheck) drawGraph(g *app.Graph, budgets plan.StageBudgets) error {

@@ -16,7 +16,8 @@ func TestCheckDrawsApplications(t *testing.T) {
 	if err := c.run(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"traffic: 200ms, 48 frames/s", "hook crop", "vehicle-m", "vehicle_kinds FP32[6] (up to 16)"} {
+	for _, want := range []string{"traffic: 200ms, 48 frames/s", "hook crop", "vehicle-m", "vehicle_kinds FP32[6] (up to 16)",
+		"take at least 0 GPUs", "no latency is stored of activity-m, detector-m, vehicle-m: run downbeat profile"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

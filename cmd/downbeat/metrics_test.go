@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"downbeat.dev/core/arrivals"
+	"downbeat.dev/core/model"
 )
 
 // checkMetrics: what a whole process exports reads as Prometheus's text, is named by its
@@ -46,6 +47,11 @@ func checkMetrics(t *testing.T, url string) {
 	page, err := os.ReadFile("../../docs/METRICS.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for r := range model.ReasonCount {
+		if name := "`" + r.String() + "`"; r > 0 && !bytes.Contains(page, []byte(name)) {
+			t.Errorf("docs/METRICS.md does not name the reason %s", name)
+		}
 	}
 	listed := listedMetrics(t, string(page))
 	for name, kind := range families {

@@ -43,7 +43,7 @@ func (p *Process) planRoutes(mux *http.ServeMux) {
 			planner := p.planner()
 			if planner == nil {
 				guard.Refuse(w, http.StatusNotFound,
-					"path "+PlanPath+": the scheduler runs in another process: ask at the address that its configuration names under metrics")
+					"path "+PlanPath+": the scheduler runs in another process: ask at the address of its flag -metrics, 127.0.0.1:8002 by default")
 				return
 			}
 

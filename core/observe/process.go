@@ -129,7 +129,7 @@ func (p *Process) writeExplanation(w http.ResponseWriter, _ *http.Request) {
 	s := p.scheduler.Load()
 	if s == nil {
 		guard.Refuse(w, http.StatusNotFound,
-			"path "+ExplainPath+": the scheduler runs in another process: ask at the address that its configuration names under metrics")
+			"path "+ExplainPath+": the scheduler runs in another process: ask at the address of its flag -metrics, 127.0.0.1:8002 by default")
 		return
 	}
 
