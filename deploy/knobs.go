@@ -47,7 +47,7 @@ var Rooms = []Room{
 			field: func(c *Config) any { return &c.Listen }, check: func(c *Config) error { return c.checkListener(c.Listen) }},
 		{Name: "prompt", Default: 0.3, Readers: ofSchedulers, Help: "`share` of the GPUs that the load needs, below which batches start at once instead of collecting requests; 0: batches always collect",
 			field: func(c *Config) any { return &c.Prompt }, check: func(c *Config) error { return checkRange(c.Prompt, 0, 1) }},
-		{Name: "learn_share", Default: 0.15, Readers: ofSchedulers, Help: "`share` of GPU time, 0 to 0.5, that learners may buy from families of variants if these use all of it, and less if accuracy floors need it; 0: learners use only idle time",
+		{Name: "learn_share", Default: 0.15, Readers: ofSchedulers, Help: "largest `share` of GPU time, 0 to 0.5, that learners get while families of variants could use all of it; less if accuracy floors need it; 0: learners use only idle time",
 			field: func(c *Config) any { return &c.LearnShare }, check: func(c *Config) error { return checkRange(c.LearnShare, 0, 0.5) }},
 		{Name: "queue_max", Default: 100_000, Readers: ofSchedulers, Help: "`number` of requests queued per model, beyond which new ones are rejected",
 			field: func(c *Config) any { return &c.QueueMax }, check: func(c *Config) error { return checkRange(c.QueueMax, 1, 100_000_000) }},

@@ -8,7 +8,8 @@ import (
 	"downbeat.dev/core/sim"
 )
 
-// Forms are the ways to submit a request whose input a hook prepares.
+// Forms are the ways to submit a request whose input a hook prepares: without a hook; after the hook; at once, without and
+// with a hint of when the input will be there; and with a hint, but without word of a hook that returns early.
 var Forms = []string{"none", "after", "overlap", "hint", "hint-alone"}
 
 // server is a scheduler with frontends before it. A message takes a trip from a frontend to the scheduler, and as long
@@ -44,7 +45,7 @@ type event struct {
 const (
 	submitted uint8 = iota // its Submit reaches the scheduler
 	early                  // the same, before its input is there
-	hastened               // the word that its input is there earlier reaches the scheduler
+	hastened               // the scheduler learns that its input is there earlier
 	returned               // its hook returns
 )
 

@@ -105,5 +105,5 @@ func figureOfAdaInf(ctx context.Context, id string, args []string) error {
 		return fmt.Errorf("-periods: %w", err)
 	}
 	fmt.Fprintf(os.Stderr, "adainf %s: %s\n", f.ID, f.Title)
-	return f.Write(ctx, in, *out)
+	return printFiles(*out, f.ID, f.Write(ctx, in, *out))
 }

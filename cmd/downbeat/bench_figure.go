@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"downbeat.dev/bench/accuracy"
@@ -97,7 +98,20 @@ func runFigure(ctx context.Context, figure accuracy.Figure, in *accuracyInputs, 
 
 	fmt.Fprintf(os.Stderr, "proteus %s: %s, seed %d\n", figure.ID, figure.Title, in.seed)
 	inputs := &accuracy.Inputs{Settings: settings, Seed: in.seed, Progress: func(text string) { fmt.Fprintln(os.Stderr, "  "+text) }}
-	return figure.Write(ctx, inputs, out)
+	return printFiles(out, figure.ID, figure.Write(ctx, inputs, out))
+}
+
+// printFiles prints which files a figure was written to, unless making it failed with err.
+func printFiles(dir, id string, err error) error {
+	if err != nil {
+		return err
+	}
+
+	files, err := filepath.Glob(filepath.Join(dir, id+".*"))
+	for _, file := range files {
+		fmt.Println("wrote", file)
+	}
+	return err
 }
 
 // symphonyInputs registers the flags of Symphony's figures.
@@ -135,5 +149,5 @@ func figureOfSymphony(ctx context.Context, id string, args []string) error {
 	}
 
 	fmt.Fprintf(os.Stderr, "symphony %s: %s\n", figure.ID, figure.Title)
-	return figure.Write(ctx, in, *out)
+	return printFiles(*out, figure.ID, figure.Write(ctx, in, *out))
 }

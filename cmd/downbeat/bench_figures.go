@@ -105,7 +105,7 @@ func papers() []figure.Paper {
 	at := slices.IndexFunc(s.Entries, func(e figure.Entry) bool { return e.ID == "f13" })
 	s.Entries = slices.Insert(s.Entries, at,
 		figure.Entry{ID: "growth", Title: "f11 (left): requests/s over threads, models and GPUs", Command: "downbeat bench dispatch -growth DIR", Dir: "bench/results/dispatch", Where: "this host's cores"},
-		figure.Entry{ID: "figure12", Title: "f12: CDF of an incast fetch", Command: "downbeat bench transfer -figure DIR", Dir: "bench/results/transfer", Where: "this host; RDMA wants a NIC"})
+		figure.Entry{ID: "figure12", Title: "f12: CDF of an incast fetch", Command: "downbeat bench transfer -o csv -figure figure12.svg", Dir: "bench/results/transfer", Where: "this host; RDMA wants a NIC"})
 
 	p := figure.Paper{Name: "proteus", Title: "Proteus", Notes: []string{
 		"Decision 0090 says how the public data is read and repaired, 0092 what the baselines are. The paper's own trace of figure 4 is not public.",

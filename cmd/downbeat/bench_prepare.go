@@ -27,7 +27,7 @@ func benchPrepare() command {
 			fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of arrivals and hooks")
 			hooks := fs.String("hooks", "2ms,5ms,10ms", "median `durations` of the hook that prepares an input, separated by commas")
 			loads := fs.String("loads", "0.2,0.4,0.6,0.75,0.85,0.95", "offered `loads`, separated by commas, as shares of what full batches can carry")
-			forms := fs.String("forms", strings.Join(prepare.Forms, ","), "ways to submit, separated by commas, of these `forms`")
+			forms := fs.String("forms", strings.Join(prepare.Forms, ","), "`forms` of submitting, separated by commas: none (no hook), after (after it), overlap (at once, and rows that are not there yet are read again), hint (at once, with the time when the input will be there; an early hook is told) and hint-alone (an early hook is not told)")
 			format := fs.String("o", "table", "output `format`: table, json or csv")
 			if err := parse(fs, args); err != nil {
 				return err

@@ -126,5 +126,5 @@ func figureOfRim(ctx context.Context, id string, args []string) error {
 	}
 
 	fmt.Fprintf(os.Stderr, "rim %s: %s, seed %d\n", figure.ID, figure.Title, *seed)
-	return figure.Write(ctx, *seed, *out)
+	return printFiles(*out, figure.ID, figure.Write(ctx, *seed, *out))
 }
