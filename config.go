@@ -61,12 +61,15 @@ type Config struct {
 	// Hooks are Go functions that stages of applications may call, in addition to those of frontend/app. The gateway
 	// runs them.
 	Hooks map[string]app.NewHook
+
 	// SessionTrial checks in virtual time whether one more session fits; core/sim.Trial implements it. If it is nil,
 	// admission compares demand with capacity.
 	SessionTrial app.Trial
+
 	// DeviceMemory opens device memory that the gateway's clients register with Protocol.ClientSHM; nil: such
 	// requests are refused. The caller owns it and closes it after the system.
 	DeviceMemory gateway.DeviceMemory
+
 	// TuneBackend and TuneClient, if set, adjust options that no knob covers, before the part starts.
 	TuneBackend func(*backend.Options)
 	TuneClient  func(*frontend.Options)

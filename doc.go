@@ -21,9 +21,13 @@
 //	ctx, cancel := context.WithTimeout(ctx, 25*time.Millisecond) // the request's deadline
 //	defer cancel()
 //	result, err := system.Client().Infer(ctx, "vehicle-s", input)
-//	if errors.Is(err, frontend.ErrDropped) {
-//		// No batch could have met the deadline.
+//	if errors.Is(err, context.DeadlineExceeded) {
+//		return nil // no output in time: the scheduler dropped the request as soon as no batch could meet its deadline
 //	}
+//	if err != nil {
+//		return err
+//	}
+//	defer result.Release()
 //	scores, err := result.Output("scores").Float32s()
 //
 // Config.Roles selects the parts that run in the process: a scheduler alone, a backend that connects to a scheduler, a
