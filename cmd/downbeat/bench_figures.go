@@ -109,6 +109,7 @@ func papers() []figure.Paper {
 
 	p := figure.Paper{Name: "proteus", Title: "Proteus", Notes: []string{
 		"Decision 0090 says how the public data is read and repaired, 0092 what the baselines are. The paper's own trace of figure 4 is not public.",
+		"Without flags the commands read generated profiles and traces. The results here were made with `-trace $P/zipf_exponential,$P/zipf_exponential_bursty,figure4 -profiles $P`, where `$P` is the directory of the public data; f8 with `-gap 0.005` and without `figure4`, load with the published bursts alone, f10 without data ([bench/results/accuracy](../bench/results/accuracy)).",
 	}}
 	for _, f := range accuracy.Figures {
 		p.Entries = append(p.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure proteus " + f.ID, Dir: accuracyResults, Where: "virtual time"})
