@@ -206,9 +206,16 @@ func TestExitsServeWhatTheirModelHasLearnt(t *testing.T) {
 	if _, err := ort.Open(""); errors.Is(err, ort.ErrMissing) {
 		t.Skip(err)
 	}
+	for _, name := range []string{"vehicle-s", "vehicle-m", "vehicle-l"} {
+		t.Run(name, func(t *testing.T) { publishWithExits(t, name) })
+	}
+}
+
+// publishWithExits serves a model of the tree and its exits, publishes a version and asks all three.
+func publishWithExits(t *testing.T, model string) {
 	c := Default()
 	c.Models, c.HTTP, c.GRPC, c.Executors = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", 1
-	names := []string{"vehicle-l", "vehicle-l-exit1", "vehicle-l-exit2"}
+	names := []string{model, model + "-exit1", model + "-exit2"}
 	for _, name := range names {
 		if err := os.CopyFS(filepath.Join(c.Models, name), os.DirFS(filepath.Join("models", name))); err != nil {
 			t.Fatal(err)
@@ -216,7 +223,7 @@ func TestExitsServeWhatTheirModelHasLearnt(t *testing.T) {
 	}
 	s := start(t, c)
 
-	recipe, _ := models.Find("vehicle-l")
+	recipe, _ := models.Find(model)
 	store := learn.OpenStore(c.Models, recipe.Structure())
 	_, weights, err := store.Newest()
 	if err != nil {
@@ -243,7 +250,7 @@ func TestExitsServeWhatTheirModelHasLearnt(t *testing.T) {
 			defer r.Release()
 			return r.Version == "2"
 		})
-		if name == "vehicle-l" {
+		if name == model {
 			whole = r.Accuracy
 		}
 		gaps[name] = whole - r.Accuracy

@@ -1,5 +1,5 @@
-// Package models makes the models in this directory: nine small networks in three families, trained from scratch on
-// rendered street scenes, and the code that decodes a detector's answer.
+// Package models makes the models in this directory: nine small networks in three families, of which five have two
+// early exits each, trained from scratch on rendered street scenes, and the code that decodes a detector's answer.
 //
 // The directory is a Triton-compatible model repository; README.md lists each model's inputs, outputs and accuracy.
 // Make writes model.onnx, config.pbtxt, labels.txt and README.md and nothing else. Nothing here runs on the request

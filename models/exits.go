@@ -10,27 +10,37 @@ import (
 	"downbeat.dev/backend/train"
 )
 
-// The largest variant of each family has early exits. An exit is a model of its own that shares the variant's first
-// layers.
+// The largest variant of each family has early exits, and so has every vehicle network: the application of a detector,
+// a vehicle and an activity network has 3·3·9 = 81 structures. An exit is a model of its own that shares its network's
+// first layers.
 
 const (
 	exitSteps = 1000 // for the heads, after the whole network's
 	exitRate  = 2e-3
 )
 
-// exitsOf returns the exits of a family's largest network. A head has one convolution before the deciding layer,
-// since early features are not ready to be classified.
-func exitsOf(n train.Net, family string) []train.Exit {
-	if family == "detector" {
+// exitsOf returns the exits of a recipe's network, none for most small ones.
+func exitsOf(n train.Net, r Recipe) []train.Exit {
+	switch {
+	case r.Family == "detector" && r.Variant == "l":
 		last := func() train.Layer { return &train.Conv{Out: kinds + 5, K: 1, Stride: 1, Linear: true} }
 		return []train.Exit{{After: 4, Body: []train.Layer{conv(48, 1), last()}}, {After: 5, Body: []train.Layer{conv(48, 1), last()}}}
-	}
 
-	classes := n.Head.(train.Classes).N
-	head := func() []train.Layer {
-		return []train.Layer{conv(32, 2), &train.Flatten{}, &train.Dense{Out: classes, Linear: true}}
+	// Early features are not ready to be classified, so a head has one convolution before the deciding layer.
+	case r.Variant == "l":
+		head := func() []train.Layer { return append([]train.Layer{conv(32, 2)}, decidingLayers(n)...) }
+		return []train.Exit{{After: 2, Body: head()}, {After: 4, Body: head()}}
+
+	// In a smaller network that convolution would cost more than the layers that it saves.
+	case r.Family == "vehicle":
+		return []train.Exit{{After: 2, Body: decidingLayers(n)}, {After: 3, Body: decidingLayers(n)}}
 	}
-	return []train.Exit{{After: 2, Body: head()}, {After: 4, Body: head()}}
+	return nil
+}
+
+// decidingLayers returns the end of a classifier's head.
+func decidingLayers(n train.Net) []train.Layer {
+	return []train.Layer{&train.Flatten{}, &train.Dense{Out: n.Head.(train.Classes).N, Linear: true}}
 }
 
 // ExitName returns the repository's name of exit k, from 1, of the recipe's model.

@@ -41,6 +41,18 @@ func TestRepositoryInTheTree(t *testing.T) {
 			t.Errorf("%s: labels %v, want %v", m.Name, got, recipe.Labels())
 		}
 	}
+	// A request of the application has 3·3·9 structures without -s and -m of the detector and the activity model.
+	for family, want := range map[string]int{"detector": 5, "vehicle": 9, "activity": 5} {
+		found := 0
+		for i := range r.Models {
+			if r.Models[i].Config.Family == family {
+				found++
+			}
+		}
+		if found != want {
+			t.Errorf("%s: %d variants, want %d", family, found, want)
+		}
+	}
 	if size > 8<<20 {
 		t.Errorf("the models take %d bytes; at most 8 MiB are to be committed", size)
 	}

@@ -13,7 +13,7 @@ import (
 
 const readmeHead = `# Models
 
-A Triton-compatible model repository of nine small networks and six early exits, trained from scratch on street scenes
+A Triton-compatible model repository of nine small networks and ten early exits, trained from scratch on street scenes
 that ` + "`models/scene`" + ` renders. No data was downloaded, no Python ran.
 
 | model | input (UINT8) | outputs (FP32) | accuracy | clear day | wet night | MFLOP | weights | KiB |

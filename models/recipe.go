@@ -42,9 +42,7 @@ func (r Recipe) Net() train.Net { return r.net() }
 // Structure returns the network with its early exits.
 func (r Recipe) Structure() train.Net {
 	n := r.net()
-	if r.Variant == "l" {
-		n.Exits = exitsOf(n, r.Family)
-	}
+	n.Exits = exitsOf(n, r)
 	return n
 }
 

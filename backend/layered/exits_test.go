@@ -14,6 +14,9 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
+// structures are models of the tree with two exits each: of the largest one the exits' heads have a convolution of their own.
+var structures = []string{"vehicle-l", "vehicle-m", "vehicle-s"}
+
 // openStructure lays out a model of the tree and its exits.
 func openStructure(t *testing.T, name string) (all []*device.Model) {
 	t.Helper()
@@ -131,7 +134,7 @@ func hasSource(param, constant string) bool {
 // TestAModelAndItsExitsHoldItsParametersOnce: on a device a model and its exits take the memory of the model and of
 // the exits' heads, and free all of it; answers equal those of separate ONNX graphs.
 func TestAModelAndItsExitsHoldItsParametersOnce(t *testing.T) {
-	for _, name := range []string{"vehicle-l"} {
+	for _, name := range structures {
 		all := openStructure(t, name)
 		alone, _ := bytesAfter(t, all[:1])
 		together, prints := bytesAfter(t, all)
@@ -146,16 +149,23 @@ func TestAModelAndItsExitsHoldItsParametersOnce(t *testing.T) {
 			}
 		}
 
-		// The exits alone hold the longer beginning, and their heads.
-		if exits, _ := bytesAfter(t, all[1:]); exits >= alone {
-			t.Errorf("%s: its exits alone take %d bytes, it takes %d", name, exits, alone)
+		// The exits alone hold the longer beginning, and their heads. Those of the smallest network are larger than all
+		// that follows the beginning.
+		if exits, _ := bytesAfter(t, all[1:]); exits >= together || exits >= alone && name != "vehicle-s" {
+			t.Errorf("%s: its exits alone take %d bytes, it takes %d, all %d", name, exits, alone, together)
 		}
 	}
 }
 
 // TestAnExitIsABeginningOfItsModelsPlan: the layers before the head are launches of the model's own plan.
 func TestAnExitIsABeginningOfItsModelsPlan(t *testing.T) {
-	all := openStructure(t, "vehicle-l")
+	for _, name := range structures {
+		t.Run(name, func(t *testing.T) { checkBeginnings(t, openStructure(t, name)) })
+	}
+}
+
+// checkBeginnings compares the plans of exits with their model's, the first of all.
+func checkBeginnings(t *testing.T, all []*device.Model) {
 	var plans []*layers.Plan
 	for _, m := range all {
 		g, _, err := readGraph(m.Source, m)
@@ -173,7 +183,7 @@ func TestAnExitIsABeginningOfItsModelsPlan(t *testing.T) {
 		for same < len(exit.Layers) && same < len(plans[0].Layers) && exit.Layers[same].Op == plans[0].Layers[same].Op && sameParams(exit, plans[0], same) {
 			same++
 		}
-		// After it come a convolution, a product and the computation of scores.
+		// After it come a convolution of the largest network, a product and the computation of scores.
 		if behind := len(exit.Layers) - same; same < 3 || behind > 4 || behind < 2 {
 			t.Errorf("exit %d: %d layers, of which %d are the model's first", k+1, len(exit.Layers), same)
 		}
@@ -187,7 +197,13 @@ func sameParams(a, b *layers.Plan, layer int) bool {
 
 // TestExitsAnswerWithTheirHeads: an exit that shares memory answers as it does alone.
 func TestExitsAnswerWithTheirHeads(t *testing.T) {
-	all := openStructure(t, "vehicle-l")
+	for _, name := range structures {
+		t.Run(name, func(t *testing.T) { compareAnswers(t, openStructure(t, name)) })
+	}
+}
+
+// compareAnswers runs a model and its exits, each alone and all together.
+func compareAnswers(t *testing.T, all []*device.Model) {
 	answers := func(models []*device.Model) (out []float32) {
 		dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{})
 		if err != nil {

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"downbeat.dev/backend/train"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/models"
 )
 
 // exitNet returns vehicle-s with one early exit, and its weights in the tree with an untrained head.
@@ -66,6 +68,43 @@ func TestExitsLearnWithTheirModel(t *testing.T) {
 	t.Logf("%d published, said %.3f, shown %.3f, first %.3f; %+v", len(published), last.ExitGaps[0], gap, l.versions[0].ExitGaps, l.Counts())
 	if math.Abs(gap-last.ExitGaps[0]) > 0.12 || gap > 0.5 {
 		t.Errorf("the exit is said to be worse by %.3f, and is by %.3f", last.ExitGaps[0], gap)
+	}
+}
+
+// TestExitsOfTheTreeLearn: the exits that the tree's models have are known from the start, and a published version has the
+// accuracy of each.
+func TestExitsOfTheTreeLearn(t *testing.T) {
+	s := openStreet(t)
+	for _, name := range []string{"vehicle-s", "vehicle-m"} {
+		s.recipe, _ = models.Find(name)
+		net := s.recipe.Structure()
+		_, weights, err := OpenStore("../../models", net).Newest()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		var published []Version
+		l := s.learner(func(o *Options) {
+			o.Net, o.Weights, o.StepTime = net, weights, 20*time.Millisecond
+			o.Publish = func(v Version) error {
+				published = append(published, v)
+				return nil
+			}
+		})
+		first := l.ExitGaps()
+		if len(first) != 2 || math.Abs(first[0]) > 0.1 || math.Abs(first[1]) > 0.1 {
+			t.Fatalf("%s: gaps of the first version: %v, want those of two heads that are trained", name, first)
+		}
+
+		s.live(l, 0, 900, dark(), nil)
+		if len(published) == 0 {
+			t.Fatalf("%s: nothing was published: %+v", name, l.Counts())
+		}
+		last := published[len(published)-1]
+		t.Logf("%s: %d published, gaps %.3f at first, %.3f then", name, len(published), first, last.ExitGaps)
+		if len(last.ExitGaps) != 2 || max(last.ExitGaps[0], last.ExitGaps[1]) > 0.15 {
+			t.Errorf("%s: gaps %v, want two of heads that follow their body", name, last.ExitGaps)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type drawnKey struct {
 	dark   bool
 }
 
-// street draws labelled samples of vehicle-s. The same number gives the same sample.
+// street draws labelled samples of vehicle-s, unless a test sets another vehicle network. The same number gives the same sample.
 type street struct {
 	t      *testing.T
 	recipe models.Recipe
@@ -63,7 +63,7 @@ func (s *street) draw(n int, c *scene.Conditions) (list []Sample) {
 
 // weights returns the weights of the model in the tree.
 func (s *street) weights() []float32 {
-	m, err := onnx.Read("../../models/vehicle-s/1/model.onnx")
+	m, err := onnx.Read("../../models/" + s.recipe.Name() + "/1/model.onnx")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (s *street) weights() []float32 {
 	return weights
 }
 
-// learner opens a learner of vehicle-s in the tree.
+// learner opens a learner of the model in the tree.
 func (s *street) learner(change func(*Options)) *Learner {
 	o := Options{Net: s.recipe.Net(), Weights: s.weights(), Version: 1, Initial: s.draw(800, nil), StepTime: 5 * time.Millisecond, Mirror: true, Seed: 1}
 	if change != nil {

@@ -3,10 +3,12 @@ package drift
 import (
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"downbeat.dev/bench/figure"
+	"downbeat.dev/core/plan"
 )
 
 // madeRows are two periods of what systems might have come to; the second begins with a drift.
@@ -67,20 +69,16 @@ func TestFiguresSayWhatTheyMiss(t *testing.T) {
 	}
 }
 
-// TestStructures: 3³ by the exits of the largest networks, 5³ by all variants, and a front that nothing beats.
+// TestStructures: 3·3·9 by the exits of the largest networks and all of vehicle, 3³ by the largest networks alone, 5·5·9 by all
+// variants, and a front that nothing beats.
 func TestStructures(t *testing.T) {
 	all, err := structuresOf("../../models")
 	if err != nil {
 		t.Fatal(err)
 	}
-	exits := 0
-	for _, s := range all {
-		if s.ofL() {
-			exits++
-		}
-	}
-	if exits != 27 || len(all) != 125 {
-		t.Errorf("%d and %d structures, want 27 and 125", exits, len(all))
+	counted, ofL := len(selectStructures(all, structure.counted)), len(selectStructures(all, structure.ofL))
+	if counted != structuresPublished || ofL != 27 || len(all) != 225 {
+		t.Errorf("%d, %d and %d structures, want 81, 27 and 225", counted, ofL, len(all))
 	}
 
 	front := frontOf(all)
@@ -95,8 +93,29 @@ func TestStructures(t *testing.T) {
 	if !ok || least[1].name != "vehicle-l-exit2" {
 		t.Errorf("as accurate as 0.98: %v, want the second exit", least[1].name)
 	}
-	if any, ok := cheapest(all, 0.98, true); !ok || any[1].name != "vehicle-m" {
-		t.Errorf("of all variants %v, want vehicle-m", any[1].name)
+	if any, ok := cheapest(all, 0.98, true); !ok || any[1].name != "vehicle-m-exit1" {
+		t.Errorf("of all variants %v, want vehicle-m's first exit", any[1].name)
+	}
+}
+
+// TestExitsOnTheHull: of the vehicle networks the market chooses only those that some price of an operation favours. Of the exits
+// these are the cheapest one and both of vehicle-m.
+func TestExitsOnTheHull(t *testing.T) {
+	networks, err := networksOf("vehicle", "../../models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b plan.Bidder
+	for _, n := range networks {
+		b.Offers = append(b.Offers, plan.Offer{Accuracy: n.accuracy, Cost: n.cost})
+	}
+
+	var names []string
+	for _, i := range b.Hull(0, nil) {
+		names = append(names, networks[i].name)
+	}
+	if want := []string{"vehicle-s-exit1", "vehicle-s", "vehicle-m-exit1", "vehicle-m-exit2", "vehicle-m", "vehicle-l"}; len(networks) != 9 || !slices.Equal(names, want) {
+		t.Errorf("of %d networks %v, want %v", len(networks), names, want)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	file := flag.String("onnx", "../../models/vehicle-s/1/model.onnx", "the model's file")
+	file := flag.String("onnx", "../../models/activity-s/1/model.onnx", "the model's file")
 	slo := flag.Duration("slo", 100*time.Millisecond, "deadline of requests that name none")
 	flag.Parse()
 	if err := run(*file, *slo); err != nil {
