@@ -146,7 +146,7 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	for _, line := range []struct {
 		name  string
 		front []structure
-	}{{"all variants", front}, {"81: -l, exits, all of vehicle", frontCounted}, {"-l and its exits", frontL}} {
+	}{{"all variants", front}, {"the 81 structures", frontCounted}, {"-l and its exits", frontL}} {
 		for _, s := range line.front {
 			panel.Add(line.name, s.cost(), s.accuracy())
 		}
