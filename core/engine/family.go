@@ -202,11 +202,26 @@ func sameFamily(a, b *model.Info) bool {
 
 // floorsOf returns the floors of a family's classes, ascending.
 func (g *registry) floorsOf(f *family, members []*entry) []float64 {
-	var accuracies []float64
+	least := g.e.o.Floors[f.name]
+	var accuracies, whole []float64
 	for _, m := range members {
 		accuracies = append(accuracies, m.info.Accuracy)
+		if m.info.ExitOf == "" {
+			whole = append(whole, m.info.Accuracy)
+		}
 	}
-	return plan.FloorsOf(accuracies, g.e.o.Floors[f.name], model.FloorsMax)
+
+	all := plan.FloorsOf(accuracies, least, len(members))
+	if len(all) <= model.FloorsMax {
+		return all
+	}
+
+	// A request whose floor is between two classes cannot use what is between it and the higher one. Exits lie close
+	// together, so whole networks have the classes, and the lowest variant, unless too few of them are whole.
+	if floors := plan.FloorsOf(append(whole, all[0]), least, model.FloorsMax); len(floors) == model.FloorsMax {
+		return floors
+	}
+	return plan.FloorsOf(accuracies, least, model.FloorsMax)
 }
 
 // checkFloors refuses floors that are not accuracies.

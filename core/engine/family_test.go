@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -107,6 +108,47 @@ func TestFloorsAreKept(t *testing.T) {
 	}
 	if slices.Min(served[:]) < 900 {
 		t.Errorf("of 1,000 requests of each floor %v were served", served)
+	}
+}
+
+// TestWholeNetworksHaveTheFloors: of more accuracies than classes those of exits are left out, so that a floor just below a network's
+// accuracy is not served by a larger one alone. The lowest variant, an exit, keeps its class.
+func TestWholeNetworksHaveTheFloors(t *testing.T) {
+	for _, c := range []struct {
+		least    float64
+		networks []string // that have exits 0.01 and 0.02 below them, the largest 0.04 and 0.08
+		want     []float64
+	}{
+		{0, []string{"s", "m", "l"}, []float64{0.78, 0.8, 0.9, 0.95}},
+		{0.85, []string{"s", "m", "l"}, []float64{0.87, 0.88, 0.9, 0.95}}, // two networks keep it: too few
+		{0, []string{"l"}, []float64{0.8, 0.87, 0.9, 0.95}},
+		{0, nil, []float64{0.8, 0.9, 0.95}},
+	} {
+		s := newStage(t, Options{Floors: map[string]float64{"v": c.least}})
+		h := familyHello("b", 1)
+		for _, m := range slices.Clone(h.Models) {
+			if !slices.Contains(c.networks, m.Info.Variant) {
+				continue
+			}
+			for k, gap := range []float64{0.02, 0.01} {
+				if m.Info.Variant == "l" {
+					gap *= 4
+				}
+				exit := m
+				exit.Info.ExitOf, exit.Info.Accuracy = m.Info.Name, m.Info.Accuracy-gap
+				exit.Info.Name = fmt.Sprintf("%s-exit%d", m.Info.Name, k+1)
+				h.Models = append(h.Models, exit)
+			}
+		}
+		s.mustBackend(h)
+
+		var got []float64
+		for _, floor := range s.frontend().models["v"].Floors {
+			got = append(got, math.Round(floor.Accuracy*1e6)/1e6)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("exits of %v, from %v: floors %v, want %v", c.networks, c.least, got, c.want)
+		}
 	}
 }
 
