@@ -81,7 +81,7 @@ type Backend struct {
 	closing    sync.Once
 	refused    []wire.ItemFailure  // owned by the link's goroutine
 	placing    chan struct{}       // holds a token while a model is being loaded or unloaded
-	placements chan wire.Placement // waiting placements
+	placements chan namedPlacement // waiting placements
 	lastPlan   atomic.Uint64       // highest plan number of any placement; 0: none
 	commands   chan struct{}       // holds a token for each command in progress
 
@@ -91,6 +91,10 @@ type Backend struct {
 	spares  []*SpareWork        // by number; guarded by mu
 	lessons map[string]Learner  // by model; guarded by mu
 	learnt  learnt              // the version that is being published; owned by the holder of placing
+	retired []retired           // guarded by mu; only the holder of placing adds and removes any
+
+	numberRest time.Duration
+	renumbered bool // later hellos have other models by the same numbers; guarded by mu
 
 	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 
@@ -111,7 +115,7 @@ func New(c Config) (*Backend, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Backend{config: c, log: c.Logger, node: c.Node, epoch: time.Now(),
 		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel,
-		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
+		placing: make(chan struct{}, 1), placements: make(chan namedPlacement, placementsMax), numberRest: numberRest, commands: make(chan struct{}, commandsMax)}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
 
 	// No link exists yet: models loaded here become part of the hello.

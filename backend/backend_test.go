@@ -444,4 +444,5 @@ func (c *counter) Unserved(wire.Unserved) error        { return nil }
 func (c *counter) OfferSpare([]wire.SpareOffer) error  { return nil }
 func (c *counter) EndSpare([]wire.SpareEnd) error      { return nil }
 func (c *counter) Renew(wire.BackendHello) error       { return nil }
+func (c *counter) Renumber(wire.BackendHello) error    { return nil }
 func (c *counter) Close() error                        { return nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"downbeat.dev/core/model"
@@ -157,6 +158,9 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 		r.forget(name)
 		b.keepCommanded(name, false, nil)
 		err = r.replace(name, nil).discard()
+		if !slices.Contains(r.names(), name) {
+			b.retireVersions(name, nil)
+		}
 	}
 	b.tellUnserved()
 	return err

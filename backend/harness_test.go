@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,8 @@ type schedule struct {
 	spare    []wire.SpareOffer      // guarded by mu
 	ends     []wire.SpareEnd        // guarded by mu
 	t        testing.TB
+
+	renumbered atomic.Int64
 }
 
 func (s *schedule) Done(d []wire.Done) error {
@@ -184,6 +187,11 @@ func (s *schedule) Unserved(u wire.Unserved) error {
 }
 
 func (s *schedule) Renew(wire.BackendHello) error { return nil }
+
+func (s *schedule) Renumber(wire.BackendHello) error {
+	s.renumbered.Add(1)
+	return nil
+}
 
 func (s *schedule) Report(m []wire.PlacementReport) error {
 	s.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/model"
@@ -88,15 +87,16 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 		}
 	}
 
+	b.retireVersions(name, models)
 	return errors.Join(errs...)
 }
 
 // loadVersion loads a model on every GPU, unless they have loaded its present files.
 func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
-	all := b.modelEntries()
-	known := slices.ContainsFunc(all, func(e entry) bool { return e.model.Name == m.Name && e.model.Version == m.Version })
-	if !known && len(all) >= wire.ModelsMax {
-		return fmt.Errorf("failed to load %q version %s: this backend has known %d models and versions since its start, the most: restart it", m.Name, m.Version, len(all))
+	known := b.knowsVersion(m.Name, m.Version)
+	if !known && !b.hasNumber() {
+		return fmt.Errorf("failed to load %q version %s: this backend knows %d models and versions, the most; the number of one that has left the repository is free after %v",
+			m.Name, m.Version, wire.ModelsMax, b.numberRest)
 	}
 
 	number := b.numberOf(m)
@@ -167,20 +167,6 @@ func (b *Backend) modelEntries() []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.models[:len(b.models):len(b.models)]
-}
-
-// numberOf returns the number of a model by name and version, a new number for a new model.
-func (b *Backend) numberOf(m *device.Model) uint32 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range b.models {
-		if e := &b.models[i]; e.model.Name == m.Name && e.model.Version == m.Version {
-			return uint32(i)
-		}
-	}
-
-	b.models = append(b.models, entry{model: m})
-	return uint32(len(b.models) - 1)
 }
 
 // setEntry replaces the entry of a number.

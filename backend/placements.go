@@ -15,12 +15,26 @@ func (b events) Place(list []wire.Placement) {
 			b.lastPlan.Store(n)
 		}
 		select {
-		case b.placements <- p:
+		case b.placements <- namedPlacement{p, b.modelOf(p.Model)}:
 		default:
 			b.sendReport(wire.PlacementReport{Number: p.Number, GPU: p.GPU, Model: p.Model, State: wire.LoadFailed,
 				Text: fmt.Sprintf("%d placements wait already", placementsMax)})
 		}
 	}
+}
+
+// namedPlacement is a placement with the model that its number named when it came.
+type namedPlacement struct {
+	wire.Placement
+	model *device.Model // nil: none
+}
+
+// modelOf returns the model of a number; nil if there is none.
+func (b *Backend) modelOf(number uint32) *device.Model {
+	if all := b.modelEntries(); int(number) < len(all) {
+		return all[number].model
+	}
+	return nil
 }
 
 // placementsMax is how many placements may wait.
@@ -46,13 +60,11 @@ func (b *Backend) carryOut(ctx context.Context) {
 }
 
 // placeOne carries out one placement and reports the result.
-func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
-	all := b.modelEntries()
-
+func (b *Backend) placeOne(ctx context.Context, p namedPlacement) {
 	// Numbers come from another process: check them before using them as indices.
-	if int(p.GPU) >= len(b.gpus) || int(p.Model) >= len(all) {
+	if int(p.GPU) >= len(b.gpus) || p.model == nil {
 		b.sendReport(wire.PlacementReport{Number: p.Number, GPU: p.GPU, Model: p.Model, State: wire.LoadFailed,
-			Text: fmt.Sprintf("gpu %d, model %d: this backend has %d and %d", p.GPU, p.Model, len(b.gpus), len(all))})
+			Text: fmt.Sprintf("gpu %d, model %d: this backend has %d and %d", p.GPU, p.Model, len(b.gpus), len(b.modelEntries()))})
 		return
 	}
 
@@ -61,9 +73,11 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 	}
 	defer b.endPlacing()
 
-	c, m := change{number: p.Number, gpu: b.gpus[p.GPU], model: p.Model}, all[p.Model].model
+	c, m := change{number: p.Number, gpu: b.gpus[p.GPU], model: p.Model}, b.modelOf(p.Model)
 	var err error
 	switch r := c.gpu.routeOf(p.Model); {
+	case m.Name != p.model.Name || m.Version != p.model.Version:
+		err = b.tellFailed(c, fmt.Errorf("model %s version %s has left, and its number names another one", p.model.Name, p.model.Version))
 	case p.Op == wire.Unload:
 		err = b.unloadFrom(ctx, c)
 	case p.Op == wire.Load && r != nil:

@@ -132,7 +132,7 @@ func (b *Backend) sendReport(r wire.PlacementReport) {
 // tellChanges reports to a new session what has changed since its hello.
 func (b *Backend) tellChanges() {
 	b.mu.Lock()
-	greeted, unserved, renewed := b.greeted, b.unserved, b.renewed
+	greeted, unserved, renewed, several := b.greeted, b.unserved, b.renewed, b.renewed || b.renumbered
 	b.mu.Unlock()
 
 	if renewed {
@@ -142,18 +142,19 @@ func (b *Backend) tellChanges() {
 	}
 
 	for i := range b.modelEntries() {
-		// Models added after the hello have numbers beyond it.
-		known := i < len(greeted)
-		if d := b.describeModel(uint32(i)); !known || renewed || !slices.Equal(greeted[i].Profile, d.Profile) || greeted[i].Info.BatchMax != d.Info.BatchMax || greeted[i].Info.Accuracy != d.Info.Accuracy {
+		// Models added after the hello have numbers beyond it, or those of others that have left.
+		d := b.describeModel(uint32(i))
+		known := i < len(greeted) && greeted[i].Info.Name == d.Info.Name && greeted[i].Info.Version == d.Info.Version
+		if !known || several || !slices.Equal(greeted[i].Profile, d.Profile) || greeted[i].Info.BatchMax != d.Info.BatchMax || greeted[i].Info.Accuracy != d.Info.Accuracy {
 			b.tellLoadable(uint32(i))
 		}
 
 		for k, g := range b.gpus {
 			said, r := known && greeted[i].Loaded[k], g.routeOf(uint32(i))
 			switch c := (change{gpu: g, model: uint32(i)}); { // with several hellos it is unknown which one the session opened with
-			case r != nil && (!said || renewed):
+			case r != nil && (!said || several):
 				b.tellLoaded(c, r)
-			case r == nil && (said || renewed):
+			case r == nil && (said || !known || several):
 				b.tellState(c, wire.PlacementReport{State: wire.Unloaded})
 			}
 		}

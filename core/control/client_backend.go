@@ -153,12 +153,16 @@ func (l *backendLink) EndSpare(m []wire.SpareEnd) error {
 	return tellFrom(l.group, wire.SpareVersion, m, func(dst []byte, m []wire.SpareEnd) ([]byte, error) { return wire.AppendSpareEnds(dst, m), nil })
 }
 
-func (l *backendLink) Renew(hello wire.BackendHello) error {
-	// The next handshake reads the hello; an open session keeps the one it was opened with.
+func (l *backendLink) Renew(hello wire.BackendHello) error { return l.renew(hello, false) }
+
+func (l *backendLink) Renumber(hello wire.BackendHello) error { return l.renew(hello, true) }
+
+// renew sets the hello of later sessions. The next handshake reads it; an open session keeps the one it was opened with.
+func (l *backendLink) renew(hello wire.BackendHello, outdated bool) error {
 	hello.Version, hello.Token = wire.Version, l.token
 	b, err := wire.AppendBackendHello(nil, &hello)
-	if err == nil {
-		l.hello.Store(&b)
+	if err != nil {
+		return err
 	}
-	return err
+	return l.renewHello(b, outdated)
 }

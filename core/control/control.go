@@ -75,6 +75,9 @@ type BackendLink interface {
 	EndSpare([]wire.SpareEnd) error
 	// Renew sets the hello of later sessions. It does not affect an open one.
 	Renew(wire.BackendHello) error
+	// Renumber is Renew for a hello after which numbers of models that it has loaded nowhere may name others. A scheduler
+	// that takes over is not obeyed in a session that began with an earlier hello: it may have them loaded.
+	Renumber(wire.BackendHello) error
 	Close() error
 }
 

@@ -36,7 +36,7 @@ type role interface {
 // leader's session needs was remembered.
 type group struct {
 	o      DialOptions
-	hello  atomic.Pointer[[]byte] // the encoded hello frame
+	hello  atomic.Pointer[greeting]
 	role   role
 	heard  func(wire.Lead) // called with each Lead, under the lock; nil: unused
 	ctx    context.Context
@@ -47,10 +47,17 @@ type group struct {
 
 	mu      sync.Mutex
 	highest uint64        // highest epoch of any Lead
+	oldest  uint64        // a session that began with an earlier hello is not obeyed
 	told    wire.Follow   // the latest message to all members
 	fatal   error         // a refusal before any session opened
 	first   chan struct{} // closed at the first session, or at a fatal refusal
 	once    sync.Once     // closes first
+}
+
+// greeting is the hello that sessions open with.
+type greeting struct {
+	frame  []byte // encoded
+	number uint64 // of its renewals
 }
 
 func newGroup(o DialOptions, hello []byte, r role) (*group, error) {
@@ -59,7 +66,7 @@ func newGroup(o DialOptions, hello []byte, r role) (*group, error) {
 	}
 
 	g := &group{o: o, role: r, first: make(chan struct{})}
-	g.hello.Store(&hello)
+	g.hello.Store(&greeting{frame: hello})
 
 	// The context belongs to the group: links outlive the call that dialled them.
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -155,6 +162,7 @@ func (g *group) noteOpened(m *member) {
 	m.up, m.leads, m.epoch, m.err = true, m.version < leadVersion, 0, nil
 	g.once.Do(func() { close(g.first) })
 	g.role.begin(m)
+	g.reopenOutdated(m)
 	g.chooseLeader(nil)
 }
 
@@ -196,7 +204,7 @@ func (g *group) chooseLeader(why error) {
 	was := g.active.Load()
 	all := make([]Standing, len(g.members))
 	for i, m := range g.members {
-		all[i] = Standing{Up: m.up, Leads: m.leads, Epoch: m.epoch}
+		all[i] = Standing{Up: m.up && m.hello >= g.oldest, Leads: m.leads, Epoch: m.epoch}
 	}
 
 	var best *member
@@ -240,6 +248,44 @@ func appendFollows(b []byte, all []wire.Follow) []byte {
 	}
 	return b
 }
+
+// renewHello sets the hello of later sessions. If others are outdated, a scheduler whose session began with an earlier
+// one is not obeyed before it has a new session. The obeyed scheduler has been told of each change.
+func (g *group) renewHello(frame []byte, outdated bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	// A scheduler of an earlier version is told of no change after its hello.
+	active := g.active.Load()
+	if outdated && active != nil && active.version < leadVersion {
+		return ErrUnavailable
+	}
+
+	number := g.hello.Load().number + 1
+	g.hello.Store(&greeting{frame, number})
+	if active != nil {
+		active.hello = number
+	}
+	if !outdated {
+		return nil
+	}
+
+	// They are opened again at once, so that a standby that takes over has one.
+	g.oldest = number
+	for _, m := range g.members {
+		g.reopenOutdated(m)
+	}
+	return nil
+}
+
+// reopenOutdated ends a session that may not be obeyed because of its hello. The lock is held.
+func (g *group) reopenOutdated(m *member) {
+	if w := m.w.Load(); w != nil && m.up && m.hello < g.oldest {
+		w.closeFor(errOutdated)
+	}
+}
+
+var errOutdated = errors.New("the session began with an earlier hello")
 
 // leaderWriter returns the writer of the obeyed scheduler; nil if there is none.
 func (g *group) leaderWriter() *writer {

@@ -133,8 +133,9 @@ func (l *localBackend) EndSpare(m []wire.SpareEnd) error {
 	return nil
 }
 
-// Renew does nothing: a session within a process is the only one.
-func (l *localBackend) Renew(wire.BackendHello) error { return nil }
+// Renew and Renumber do nothing: a session within a process is the only one.
+func (l *localBackend) Renew(wire.BackendHello) error    { return nil }
+func (l *localBackend) Renumber(wire.BackendHello) error { return nil }
 
 func (l *localBackend) Done(m []wire.Done) error {
 	if !l.b.Done(m) {

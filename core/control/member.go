@@ -28,6 +28,7 @@ type member struct {
 	leads   bool
 	epoch   uint64 // of its latest Lead
 	version uint16 // of the session
+	hello   uint64 // number of the hello that the session began with, or of a later one whose changes it was told
 	err     error  // of the latest attempt
 }
 
@@ -153,7 +154,8 @@ func (m *member) shakeHands(conn net.Conn, version uint16) (net.Conn, *wire.Read
 	}
 
 	// A copy, because all members share the encoded hello and the version is written into it.
-	hello := append([]byte(nil), *m.g.hello.Load()...)
+	greeting := m.g.hello.Load()
+	hello := append([]byte(nil), greeting.frame...)
 	hello = wire.SetHelloVersion(hello, version)
 	if _, err := conn.Write(hello); err != nil {
 		return fail(err)
@@ -176,6 +178,9 @@ func (m *member) shakeHands(conn net.Conn, version uint16) (net.Conn, *wire.Read
 		return fail(err)
 	}
 	m.version = version
+	m.g.mu.Lock()
+	m.hello = greeting.number
+	m.g.mu.Unlock()
 	return conn, r, nil
 }
 

@@ -342,3 +342,67 @@ func contextUntil(stop <-chan struct{}) context.Context {
 	go func() { <-stop; cancel() }()
 	return ctx
 }
+
+// TestANumberOutlivesNoHello: once numbers may name other models, a standby whose session began with an earlier hello gets a
+// new one, and the leader keeps its own. A hello that is only renewed leaves both.
+func TestANumberOutlivesNoHello(t *testing.T) {
+	p := openPair(t, calm, nil)
+	knows := func(i int, name string) bool {
+		for _, m := range p.s[i].e.Models() {
+			if m.Name == name {
+				return true
+			}
+		}
+		return false
+	}
+	if err := p.r.link.Renew(backendHello("m", "renewed")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.r.link.Renumber(backendHello("m", "renumbered")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the standby gets the last hello", func() bool { return knows(1, "renumbered") })
+	if knows(1, "renewed") || knows(0, "renumbered") || p.c.downs != 0 {
+		t.Errorf("the standby knows the renewed hello: %v, the leader the last one: %v, %d sessions lost", knows(1, "renewed"), knows(0, "renumbered"), p.c.downs)
+	}
+	p.ask(1)
+
+	p.s[1].s.Lead(2)
+	p.c.until(t, "the frontend follows the new leader", func() bool { return p.c.ups == 2 })
+	p.ask(2)
+
+	// The former leader has heard nothing since: it is not obeyed in its old session either.
+	if err := p.r.link.Renumber(backendHello("m", "again")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the former leader gets the last hello", func() bool { return knows(0, "again") })
+}
+
+// TestOutdatedSessionsAreNotObeyed: until its session has ended, a leader is not obeyed in it.
+func TestOutdatedSessionsAreNotObeyed(t *testing.T) {
+	r := newRunner(func(wire.Item) {})
+	l := &backendLink{BackendEvents: r, named: map[*member]map[peerName]wire.Peer{}}
+	g, err := newGroup(DialOptions{Addr: "a,b", Logger: slog.New(slog.DiscardHandler)}, nil, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.group = g
+	for _, m := range g.members {
+		m.version = wire.Version
+		g.noteOpened(m)
+	}
+	g.noteLead(g.members[0], wire.Lead{Epoch: 1, Leads: true})
+	if err := l.Renumber(backendHello("m")); err != nil || g.active.Load() != g.members[0] {
+		t.Fatalf("the leader is not obeyed any more (%v)", err)
+	}
+	g.noteLead(g.members[1], wire.Lead{Epoch: 2, Leads: true})
+	if g.active.Load() != nil {
+		t.Error("a scheduler is obeyed that knows only the first hello")
+	}
+	g.members[1].hello = 1
+	g.noteOpened(g.members[1])
+	g.noteLead(g.members[1], wire.Lead{Epoch: 2, Leads: true})
+	if g.active.Load() != g.members[1] {
+		t.Error("the leader is not obeyed in its new session")
+	}
+}

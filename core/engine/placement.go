@@ -74,6 +74,9 @@ func (g *registry) noteOffered(b *Backend, l *wire.Loadable) bool {
 	}
 
 	m := &b.hello.Models[n]
+	if m.Info.Name != "" && modelKey(&m.Info) != modelKey(&l.Model.Info) {
+		g.clearNumber(b, n)
+	}
 	m.Info, m.Profile = l.Model.Info, l.Model.Profile
 
 	// A backend that tells no load time may have reported one.
@@ -103,6 +106,29 @@ func (g *registry) noteOffered(b *Backend, l *wire.Loadable) bool {
 		g.placeGPUs(b)
 	}
 	return true
+}
+
+// clearNumber forgets the model of a number that names another one from now on. What was known of it, and steps of a plan
+// that are to use the number, belong to the former model.
+func (g *registry) clearNumber(b *Backend, n int) {
+	m := &b.hello.Models[n]
+	m.Loaded, m.Load = make([]bool, len(b.hello.GPUs)), 0
+	for i := range b.hello.GPUs {
+		delete(b.leaving, resident{n, i})
+		delete(b.withheld, resident{n, i})
+	}
+
+	for _, w := range slices.Clone(g.rollout.work) {
+		if w.b == b && w.at.model == n {
+			g.leaveOut(w, nil, modelGone)
+		}
+	}
+
+	// A session that began with an earlier hello has it loaded.
+	if b.ids[n] != noModel {
+		g.dropModel(b, n)
+		g.placeGPUs(b)
+	}
 }
 
 // notePlaced records the state of a model on a GPU.
@@ -181,6 +207,10 @@ func (g *registry) takeUp(b *Backend, n int) {
 	m := &b.hello.Models[n]
 	table, err := g.checkModel(m)
 	id, known := g.byName[modelKey(&m.Info)]
+	if !known && g.roomForModels() < 1 {
+		g.forgetModels()
+	}
+
 	switch {
 	case err != nil:
 	case !known && g.roomForModels() < 1:

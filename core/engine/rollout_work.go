@@ -21,6 +21,9 @@ type backendStep struct {
 	held  *gpu       // the GPU that gets no batches during the load
 }
 
+// modelGone is why a step is left out of a plan when another model has the number.
+const modelGone = "the backend has the model no longer"
+
 // busyGPUs returns the GPUs, by number in the plan, whose backends are working on them.
 func (r *rollout) busyGPUs() (gpus []int32) {
 	for _, w := range r.work {
@@ -43,9 +46,14 @@ func (g *registry) queueWork(now sched.Time, present plan.Placement, due []plan.
 		}
 
 		b, at, ok := g.locateStep(r, s)
-		if !ok {
+		switch {
+		case ok:
+		case s.Kind == plan.StepLoad && g.backend(r.gpus[s.GPU].backend) != nil:
+			r.plan.LeaveOut(present, s.Model, s.GPU, modelGone)
+		default:
 			r.plan.Lose(present, s.GPU)
-			anew = true
+		}
+		if anew = anew || !ok; !ok {
 			continue
 		}
 		r.work = append(r.work, &backendStep{step: s, b: b, at: at, since: max(now, g.e.clock.Now())})
