@@ -90,6 +90,7 @@ type Backend struct {
 	greeted []wire.BackendModel // the models of the hello; guarded by mu
 	spares  []*SpareWork        // by number; guarded by mu
 	lessons map[string]Learner  // by model; guarded by mu
+	taught  []lessonName        // the latest; guarded by mu
 	learnt  learnt              // the version that is being published; owned by the holder of placing
 	retired []retired           // guarded by mu; only the holder of placing adds and removes any
 

@@ -85,3 +85,52 @@ func TestLessonsAreBounded(t *testing.T) {
 		t.Errorf("%v, %d lessons, %d bytes taken: want a refusal", err, l.lessons, r.node.Stats().BytesLive-before)
 	}
 }
+
+// fussy is a learner that refuses its first lessons.
+type fussy struct {
+	taught
+	refusals int
+}
+
+func (l *fussy) Teach(version string, packed []byte) error {
+	if l.refusals > 0 {
+		l.refusals--
+		return errors.New("samples of another length")
+	}
+	return l.taught.Teach(version, packed)
+}
+
+// TestALessonIsTakenOnce: a client sends samples again in another form if one backend refused the first one. A backend that
+// took them takes them once, and one that refused them takes the second form.
+func TestALessonIsTakenOnce(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond})
+	in := r.front.offer([]byte("samples"))
+	for refusals := range 2 {
+		l := &fussy{refusals: refusals}
+		r.Learns("m", l)
+		c := wire.ModelCommand{Op: wire.TeachModel, Model: "m", Shape: fmt.Sprint("lesson", refusals), Payload: in}
+		first := r.carryCommand(t.Context(), c, r.peers.findPeer(1))
+		again := r.carryCommand(t.Context(), c, r.peers.findPeer(1))
+		if (first != nil) != (refusals > 0) || again != nil || l.lessons != 1 {
+			t.Errorf("%d refusals: %v, then %v; taught %d times, want once", refusals, first, again, l.lessons)
+		}
+
+		// Samples without a name come from earlier clients, and all are new.
+		c.Shape = ""
+		for range 2 {
+			if err := r.carryCommand(t.Context(), c, r.peers.findPeer(1)); err != nil {
+				t.Error(err)
+			}
+		}
+		if l.lessons != 3 {
+			t.Errorf("taught %d times, want 3", l.lessons)
+		}
+	}
+
+	for i := range 2 * lessonsKept {
+		r.noteLesson(wire.ModelCommand{Model: "m", Shape: fmt.Sprint(i)})
+	}
+	if n := len(r.taught); n != lessonsKept {
+		t.Errorf("%d names are kept, want %d", n, lessonsKept)
+	}
+}

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"downbeat.dev/core/repo"
 	"downbeat.dev/core/wire"
@@ -48,12 +49,46 @@ func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *pe
 		return refusedCommand("samples of %s: %d bytes, want at most %d", c.Model, c.Payload.Length, wire.LessonBytesMax)
 	}
 
+	// They are sent again in another form if another backend refused this one.
+	if b.hasLesson(c) {
+		return nil
+	}
 	buffer, err := b.fetchPayload(ctx, c, from)
 	if err != nil {
 		return fmt.Errorf("samples of %s: %w", c.Model, err)
 	}
 	defer buffer.Free()
-	return l.Teach(c.Version, buffer.Bytes()[:c.Payload.Length])
+	if err := l.Teach(c.Version, buffer.Bytes()[:c.Payload.Length]); err != nil {
+		return err
+	}
+	b.noteLesson(c)
+	return nil
+}
+
+// lessonsKept is how many names of lessons are remembered. They are sent again at once, and few are on their way.
+const lessonsKept = 1024
+
+// lessonName names samples of a model.
+type lessonName struct{ model, name string }
+
+// hasLesson reports whether these samples were taken before.
+func (b *Backend) hasLesson(c wire.ModelCommand) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return c.Shape != "" && slices.Contains(b.taught, lessonName{c.Model, c.Shape})
+}
+
+// noteLesson remembers that these samples were taken.
+func (b *Backend) noteLesson(c wire.ModelCommand) {
+	if c.Shape == "" || len(c.Shape) > wire.NameBytesMax {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.taught) == lessonsKept {
+		b.taught = slices.Delete(b.taught, 0, 1)
+	}
+	b.taught = append(b.taught, lessonName{c.Model, c.Shape})
 }
 
 // fetchPayload reads a command's payload from the memory of its frontend. The caller must free the buffer.

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,6 +50,7 @@ func (c *Client) Teach(ctx context.Context, model string, samples []LabelledSamp
 type lessons struct {
 	version string
 	head    int // bytes before each input: wire.LessonHead or wire.SureHead
+	name    string
 	samples []LabelledSample
 }
 
@@ -80,21 +82,30 @@ func (l *LabelledSample) answeredBy() string {
 const answersMost = 1 << 16
 
 // teachAnswered sends the samples that one version has answered.
-func (c *Client) teachAnswered(ctx context.Context, model string, g lessons) error {
-	g.head = g.chooseHead()
-	err := c.teachVersion(ctx, model, g)
-
-	// A backend of an earlier release knows no probabilities, or no answers either. It finds samples of another length,
-	// or classes that the model has not.
-	if g.head == wire.SureHead && isRefused(err) {
-		g.head = wire.LessonHead
-		err = c.teachVersion(ctx, model, g)
-	}
-	if g.version != "" && isRefused(err) {
-		g.version, g.head = "", wire.LessonHead
-		return c.teachVersion(ctx, model, g)
+func (c *Client) teachAnswered(ctx context.Context, model string, g lessons) (err error) {
+	for _, form := range g.forms() {
+		if err = c.teachVersion(ctx, model, form); !isRefused(err) {
+			break
+		}
 	}
 	return err
+}
+
+// forms returns the samples as they are sent until no backend refuses them. A backend of an earlier release knows no
+// probabilities, or no answers either: it finds samples of another length, or classes that the model has not. All forms
+// have one name, by which a backend that took one of them knows the next.
+func (g lessons) forms() []lessons {
+	g.head, g.name = g.chooseHead(), rand.Text()
+	all := []lessons{g}
+	if g.head == wire.SureHead {
+		g.head = wire.LessonHead
+		all = append(all, g)
+	}
+	if g.version != "" {
+		g.version = ""
+		all = append(all, g)
+	}
+	return all
 }
 
 // chooseHead returns the length of the heads: with probabilities if one is known and the length of all can tell so.
@@ -130,7 +141,7 @@ func (c *Client) teachVersion(ctx context.Context, model string, g lessons) erro
 	defer b.Free()
 
 	g.pack(b.Bytes()[:0])
-	command := wire.ModelCommand{Op: wire.TeachModel, Model: model, Version: g.version, Payload: b.offerInput(false)}
+	command := wire.ModelCommand{Op: wire.TeachModel, Model: model, Version: g.version, Shape: g.name, Payload: b.offerInput(false)}
 	defer b.withdrawOffer(false)
 	return c.sendCommand(ctx, command)
 }

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 )
 
@@ -32,5 +33,25 @@ func TestLessonsAreGroupedByWhoAnswered(t *testing.T) {
 	}
 	if order != "7;;8;" {
 		t.Errorf("order of versions: %q, want that of their first samples", order)
+	}
+}
+
+// TestFormsOfALessonHaveOneName: samples that a backend refuses are sent in another form, by the same name, so that a backend
+// which took the first form does not learn them twice. Other samples have another name.
+func TestFormsOfALessonHaveOneName(t *testing.T) {
+	g := groupLessons([]LabelledSample{{Input: make([]byte, 100), Class: 1, Answered: 2, Version: "7", Sure: 0.5}})[0]
+	got := ""
+	all := g.forms()
+	for _, x := range all {
+		got += fmt.Sprintf("%d%q ", x.head, x.version)
+		if x.name == "" || x.name != all[0].name {
+			t.Errorf("the form with version %q is named %q, and the first %q", x.version, x.name, all[0].name)
+		}
+	}
+	if want := `6"7" 4"7" 4"" `; got != want {
+		t.Errorf("forms %s, want %s", got, want)
+	}
+	if g.forms()[0].name == all[0].name {
+		t.Error("two lessons have one name")
 	}
 }

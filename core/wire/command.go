@@ -37,7 +37,9 @@ type ModelCommand struct {
 	Frontend uint32 // the frontend whose memory Payload names; set by the scheduler
 	Model    string
 	Version  string // of AddShape and RollBackModel; of TeachModel: the one that answered the samples, if that is known
-	Shape    string // of AddShape: the class, as returned by model.Info.ClassOf
+	// Shape is the class of AddShape, as returned by model.Info.ClassOf. TeachModel has a name for its samples there, the
+	// same when they are sent again in another form: who has them answers that it is done. Empty: they have none.
+	Shape string
 	// Payload locates, in the frontend's memory, files that replace the repository's. They are packed as texts
 	// (model.AppendText): the config.pbtxt, then the path and the content of each file. If it is empty, the
 	// repository's files are used. For TeachModel it is the samples: for each a head (LessonHead), then the input.
