@@ -14,6 +14,7 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/measure"
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
@@ -83,16 +84,16 @@ type Backend struct {
 	placing    chan struct{}       // holds a token while a model is being loaded or unloaded
 	placements chan namedPlacement // waiting placements
 	lastPlan   atomic.Uint64       // highest plan number of any placement; 0: none
-	commands   chan struct{}       // holds a token for each command in progress
 
-	mu      sync.Mutex
-	models  []entry             // by number; guarded by mu, entries are replaced and never changed
-	greeted []wire.BackendModel // the models of the hello; guarded by mu
-	spares  []*SpareWork        // by number; guarded by mu
-	lessons map[string]Learner  // by model; guarded by mu
-	taught  []lessonName        // the latest; guarded by mu
-	learnt  learnt              // the version that is being published; owned by the holder of placing
-	retired []retired           // guarded by mu; only the holder of placing adds and removes any
+	mu       sync.Mutex
+	models   []entry             // by number; guarded by mu, entries are replaced and never changed
+	greeted  []wire.BackendModel // the models of the hello; guarded by mu
+	spares   []*SpareWork        // by number; guarded by mu
+	lessons  map[string]Learner  // by model; guarded by mu
+	taught   []lessonName        // the latest; guarded by mu
+	commands limits.Commands     // in progress; guarded by mu
+	learnt   learnt              // the version that is being published; owned by the holder of placing
+	retired  []retired           // guarded by mu; only the holder of placing adds and removes any
 
 	numberRest time.Duration
 	renumbered bool // later hellos have other models by the same numbers; guarded by mu
@@ -116,7 +117,7 @@ func New(c Config) (*Backend, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Backend{config: c, log: c.Logger, node: c.Node, epoch: time.Now(),
 		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel,
-		placing: make(chan struct{}, 1), placements: make(chan namedPlacement, placementsMax), numberRest: numberRest, commands: make(chan struct{}, commandsMax)}
+		placing: make(chan struct{}, 1), placements: make(chan namedPlacement, placementsMax), numberRest: numberRest, commands: limits.Commands{Most: commandsMax}}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
 
 	// No link exists yet: models loaded here become part of the hello.

@@ -27,21 +27,19 @@ func (b events) Command(list []wire.ModelCommand) {
 		from := b.peers.findPeer(c.Frontend)
 
 		// The link's goroutine must not wait: a client that sends many commands would stop batches.
-		select {
-		case b.commands <- struct{}{}:
-		default:
-			b.answerCommand(c, refusedCommand("%d commands are under way already", commandsMax))
+		if err := b.beginCommand(c.Frontend); err != nil {
+			b.answerCommand(c, err)
 			continue
 		}
 
 		b.wait.Add(1)
 		go func() {
 			defer b.wait.Done()
+			defer b.endCommand(c.Frontend)
 			if b.awaitLink() == nil { // wait for the link: the scheduler must hear of changes, and before the command's end
 				return
 			}
 			err := b.carryCommand(b.peers.ctx, c, from)
-			<-b.commands
 			if err != nil {
 				// Clients can make up names, so the attribute is not "model", whose every value gets log lines of its own.
 				b.log.Error("command failed", "op", c.Op, "asked", c.Model, "err", err)
@@ -49,6 +47,22 @@ func (b events) Command(list []wire.ModelCommand) {
 			b.answerCommand(c, err)
 		}()
 	}
+}
+
+// beginCommand counts a command of a frontend, or refuses it: a frontend whose files come slowly keeps no others out.
+func (b *Backend) beginCommand(frontend uint32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.commands.Begin(frontend) {
+		return refusedCommand("%d commands of this session are under way already, of %d that all may have", b.commands.Of(frontend), commandsMax)
+	}
+	return nil
+}
+
+func (b *Backend) endCommand(frontend uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.commands.End(frontend)
 }
 
 // refusal is the reason for not carrying out a command, independent of the model.

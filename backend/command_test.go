@@ -134,3 +134,36 @@ func TestALessonIsTakenOnce(t *testing.T) {
 		t.Errorf("%d names are kept, want %d", n, lessonsKept)
 	}
 }
+
+// TestOneFrontendLeavesRoomForCommands: the files of a frontend that is not connected come from nowhere, so its commands take
+// long. Another frontend's command is carried out meanwhile.
+func TestOneFrontendLeavesRoomForCommands(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond})
+	r.config.repository = &repository{control: ControlExplicit, options: &Options{}}
+	r.Peers([]wire.Peer{{Frontend: 2, DataAddr: "127.0.0.1:1"}})
+	for n := range uint64(2 * commandsMax) {
+		r.Command([]wire.ModelCommand{{Number: 1 + n, Op: wire.LoadModel, Frontend: 2, Model: "m", Payload: model.Descriptor{Key: 1, Length: 1}}})
+	}
+
+	r.Learns("m", &taught{})
+	r.Command([]wire.ModelCommand{{Number: 1000, Op: wire.RollBackModel, Frontend: 1, Model: "m"}})
+	answered := func(number uint64) (code wire.AnswerCode, came bool) {
+		r.sched.mu.Lock()
+		defer r.sched.mu.Unlock()
+		for _, a := range r.sched.answers {
+			if a.Number == number {
+				return a.Code, true
+			}
+		}
+		return 0, false
+	}
+	if !until(func() bool { _, came := answered(1000); return came }) {
+		t.Fatal("no answer to the other frontend")
+	}
+	if code, _ := answered(1000); code != wire.CommandDone {
+		t.Errorf("the other frontend's command: answer %d", code)
+	}
+	if code, came := answered(2 * commandsMax); !came || code != wire.CommandRefused {
+		t.Errorf("the last of %d commands of one frontend: answer %d (came: %v), want a refusal", 2*commandsMax, code, came)
+	}
+}

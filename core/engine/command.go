@@ -73,8 +73,9 @@ func versionOf(op wire.CommandOp) uint16 {
 // commandBackends sends a command to every backend.
 func (g *registry) commandBackends(f *Frontend, c wire.ModelCommand) {
 	asked := &command{frontend: f.number, number: c.Number, until: g.e.clock.Now().Add(commandMost)}
-	if len(g.commands) >= commandsMax {
-		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused, Text: fmt.Sprintf("%d commands are under way already", commandsMax)})
+	if !g.commandRoom.Begin(f.number) {
+		text := fmt.Sprintf("%d commands of this session are under way already, of %d that all may have", g.commandRoom.Of(f.number), commandsMax)
+		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused, Text: text})
 		g.endCommand(asked)
 		return
 	}
@@ -150,6 +151,7 @@ func (g *registry) endOverdueCommands(now sched.Time) {
 func (g *registry) settleCommand(number uint64, asked *command) {
 	if len(asked.waiting) == 0 {
 		delete(g.commands, number)
+		g.commandRoom.End(asked.frontend)
 		g.endCommand(asked)
 	}
 }

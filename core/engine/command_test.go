@@ -81,6 +81,33 @@ func TestACommandDoesNotWaitForEver(t *testing.T) {
 	}
 }
 
+// TestOneSessionLeavesRoomForCommands: a session that sends commands without end, to a backend that never answers, is refused
+// at half the room, and another session's command still reaches the backend. Once the first session's end, it may ask again.
+func TestOneSessionLeavesRoomForCommands(t *testing.T) {
+	s := newStage(t, Options{})
+	greedy, other := s.frontend(), s.frontend()
+	b := s.mustBackend(current(hello("b", 1, slope, "m")))
+	for n := range uint64(2 * commandsMax) {
+		greedy.Command([]wire.ModelCommand{{Number: n, Op: wire.LoadModel, Model: "m"}})
+	}
+	if refused := len(greedy.answers); refused != 2*commandsMax-commandsMax/2 || greedy.answers[0].Code != wire.CommandRefused {
+		t.Errorf("%d of %d commands are refused", refused, 2*commandsMax)
+	}
+
+	other.Command([]wire.ModelCommand{{Number: 5, Op: wire.LoadModel, Model: "m"}})
+	last := b.commanded[len(b.commanded)-1]
+	if len(other.answers) != 0 || last.Frontend != other.Number() {
+		t.Fatalf("the other session's command: %+v; the backend got %+v last", other.answers, last)
+	}
+
+	s.e.keepUp(s.clock.now.Add(commandMost))
+	greedy.answers = nil
+	greedy.Command([]wire.ModelCommand{{Number: 1, Op: wire.LoadModel, Model: "m"}})
+	if len(greedy.answers) != 0 || s.e.reg.commandRoom.Of(other.Number()) != 0 {
+		t.Errorf("after the end of all: %+v", greedy.answers)
+	}
+}
+
 // current returns a hello of the present protocol version.
 func current(h wire.BackendHello) wire.BackendHello {
 	h.Version = wire.Version

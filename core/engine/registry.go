@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -45,12 +46,13 @@ type registry struct {
 	foretelling bool // some backend has spare work
 
 	commands    map[uint64]*command // by the number sent to backends
+	commandRoom limits.Commands
 	lastCommand uint64
 }
 
 func (g *registry) start(e *Engine) {
 	g.e = e
-	g.byName, g.commands = map[string]uint32{}, map[uint64]*command{}
+	g.byName, g.commands, g.commandRoom.Most = map[string]uint32{}, map[uint64]*command{}, commandsMax
 	g.families = map[string]*family{}
 	g.clusters = []*cluster{{}}
 	g.pricing.e = e
