@@ -42,7 +42,9 @@ func (g *registry) planEpoch(now sched.Time) {
 	v := g.viewPlacement()
 	v.MoveShare = plan.EpochMoveShare
 	search := func() (p plan.PlacementPlan, w plan.EpochWeight, err error) {
-		if p, err = plan.PlaceModels(v.Snapshot); err == nil {
+		if p, err = plan.PlaceModels(v.Snapshot); err != nil {
+			err = v.namePool(err)
+		} else {
 			w = plan.WeighEpoch(&v.Snapshot, p.Wanted, g.e.o.Epoch)
 		}
 		return p, w, err

@@ -138,7 +138,7 @@ func (v *placementView) describeStep(s plan.Step) PlanStep {
 
 func (v *placementView) gpuName(g int32) string { return v.gpus[g].String() }
 
-// namePool returns an error of plan.PlaceModels that names the pool's GPUs instead of numbering them.
+// namePool returns an error of plan.PlaceModels that names the pool's GPUs and models instead of numbering them.
 func (v *placementView) namePool(err error) error {
 	pool, ok := errors.AsType[*plan.PoolError](err)
 	if !ok {
@@ -149,6 +149,9 @@ func (v *placementView) namePool(err error) error {
 	name := v.gpuName(pool.GPUs[0])
 	if more := len(pool.GPUs) - 1; more > 0 {
 		name = fmt.Sprintf("%s and %d more", name, more)
+	}
+	if of, ok := errors.AsType[*plan.ModelsError](pool.Err); ok {
+		return fmt.Errorf("GPU %s: model %s: %w", name, strings.Join(v.names(of.Models), " with "), of.Err)
 	}
 	return fmt.Errorf("GPU %s: %w", name, pool.Err)
 }

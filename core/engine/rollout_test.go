@@ -346,6 +346,18 @@ func TestAProposedPlanIsApplied(t *testing.T) {
 	}
 }
 
+// TestAPlanNamesTheModelThatFitsNowhere: operators know models by name, and not by their number in a plan.
+func TestAPlanNamesTheModelThatFitsNowhere(t *testing.T) {
+	s, all := two(t)
+	for _, l := range all {
+		l.b.hello.Models[1].Info.Static = 95
+	}
+	_, err := s.e.ProposePlan(PlanOptions{})
+	if want := "GPU a/0 and 3 more: model n:1: plan: memory on the largest GPU: 105 bytes needed, 100 allowed: 5 too much"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // hasAssignment checks that the GPUs of each sub-cluster of a proposal offer its models and no others.
 func hasAssignment(t *testing.T, e *Engine, parts []PlannedPart) {
 	t.Helper()

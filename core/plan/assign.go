@@ -163,10 +163,10 @@ func (p *AssignmentProblem) refuteTotals() error {
 	rate := 0.0
 	for i, s := range p.Services {
 		if s.Static+s.Dynamic > memoryMax {
-			return &InfeasibleError{fmt.Sprintf("memory of service %d on the largest GPU", i), float64(s.Static + s.Dynamic), float64(memoryMax), "bytes"}
+			return &ServiceError{i, &InfeasibleError{"memory on the largest GPU", float64(s.Static + s.Dynamic), float64(memoryMax), "bytes"}}
 		}
 		if s.Rate > rateMax && !unlimited {
-			return &InfeasibleError{fmt.Sprintf("rate of service %d at one ranker", i), s.Rate, rateMax, "requests/s"}
+			return &ServiceError{i, &InfeasibleError{"rate at one ranker", s.Rate, rateMax, "requests/s"}}
 		}
 		static, rate = static+s.Static, rate+s.Rate
 	}

@@ -81,7 +81,7 @@ func AssignHierarchy(p AssignmentProblem, scheduler []int, rateMax float64) (Ass
 		lower, services, clusters := p.lowerLevel(scheduler, top, h)
 		a, err := Assign(lower)
 		if err != nil {
-			return Assignment{}, fmt.Errorf("scheduler %d: %w", h, err)
+			return Assignment{}, fmt.Errorf("scheduler %d: %w", h, numberAnew(err, services))
 		}
 		for i, service := range services {
 			home[service] = int32(clusters[a.Home[i]])

@@ -165,25 +165,25 @@ func TestAssignRefuses(t *testing.T) {
 		return AssignmentProblem{Services: []Service{{1, 1, 10, 10, Nowhere, 0, 0, 0}, {1, 1, 10, 10, Nowhere, 0, 0, 0}}, SubClusters: []SubCluster{{1, 30, 0}}, MoveShare: 1}
 	}
 	for want, spoil := range map[string]func(*AssignmentProblem){
-		"number of sub-clusters is 0":                func(p *AssignmentProblem) { p.SubClusters = nil },
-		"sub-cluster 0: GPUs is 0":                   func(p *AssignmentProblem) { p.SubClusters[0].GPUs = 0 },
-		"sub-cluster 0: memory is 0":                 func(p *AssignmentProblem) { p.SubClusters[0].Memory = 0 },
-		"sub-cluster 0: rate limit":                  func(p *AssignmentProblem) { p.SubClusters[0].RateMax = math.NaN() },
-		"service 1: rate is NaN":                     func(p *AssignmentProblem) { p.Services[1].Rate = math.NaN() },
-		"service 1: demand is +Inf":                  func(p *AssignmentProblem) { p.Services[1].Demand = math.Inf(1) },
-		"service 0: memory is -1":                    func(p *AssignmentProblem) { p.Services[0].Static = -1 },
-		"service 0: home is 1":                       func(p *AssignmentProblem) { p.Services[0].Home = 1 },
-		"service 0: load time":                       func(p *AssignmentProblem) { p.Services[0].Load = -1 },
-		"service 1: batch time and room is -1ns":     func(p *AssignmentProblem) { p.Services[1].Batch = -1 },
-		"move share is NaN":                          func(p *AssignmentProblem) { p.MoveShare = math.NaN() },
-		"memory of service 1 on the largest GPU: 40": func(p *AssignmentProblem) { p.Services[1].Static = 30 },
+		"number of sub-clusters is 0":                    func(p *AssignmentProblem) { p.SubClusters = nil },
+		"sub-cluster 0: GPUs is 0":                       func(p *AssignmentProblem) { p.SubClusters[0].GPUs = 0 },
+		"sub-cluster 0: memory is 0":                     func(p *AssignmentProblem) { p.SubClusters[0].Memory = 0 },
+		"sub-cluster 0: rate limit":                      func(p *AssignmentProblem) { p.SubClusters[0].RateMax = math.NaN() },
+		"service 1: rate is NaN":                         func(p *AssignmentProblem) { p.Services[1].Rate = math.NaN() },
+		"service 1: demand is +Inf":                      func(p *AssignmentProblem) { p.Services[1].Demand = math.Inf(1) },
+		"service 0: memory is -1":                        func(p *AssignmentProblem) { p.Services[0].Static = -1 },
+		"service 0: home is 1":                           func(p *AssignmentProblem) { p.Services[0].Home = 1 },
+		"service 0: load time":                           func(p *AssignmentProblem) { p.Services[0].Load = -1 },
+		"service 1: batch time and room is -1ns":         func(p *AssignmentProblem) { p.Services[1].Batch = -1 },
+		"move share is NaN":                              func(p *AssignmentProblem) { p.MoveShare = math.NaN() },
+		"service 1: plan: memory on the largest GPU: 40": func(p *AssignmentProblem) { p.Services[1].Static = 30 },
 		"static memory of all services": func(p *AssignmentProblem) {
 			p.SubClusters[0].Memory = 19
 			p.Services[0].Dynamic, p.Services[1].Dynamic = 0, 0
 		},
 		"memory of sub-cluster 0: 30 bytes needed": func(p *AssignmentProblem) { p.SubClusters[0].Memory = 29 },
 		"rate of all services at all rankers: 2":   func(p *AssignmentProblem) { p.SubClusters[0].RateMax = 1.5 },
-		"rate of service 0 at one ranker: 1":       func(p *AssignmentProblem) { p.SubClusters[0].RateMax = 0.5 },
+		"service 0: plan: rate at one ranker: 1":   func(p *AssignmentProblem) { p.SubClusters[0].RateMax = 0.5 },
 		"must move, as a share of all: 0.5 (share) n": func(p *AssignmentProblem) {
 			p.SubClusters = []SubCluster{{1, 25, 0}, {1, 25, 0}}
 			p.Services[0].Home, p.Services[1].Home, p.MoveShare = 0, 0, 0.1
@@ -214,7 +214,7 @@ func TestFewestSubClusters(t *testing.T) {
 	if n, err := FewestSubClusters(services, 1000, 1); err != nil || n != 4 {
 		t.Errorf("a ranker for one request/s: %d sub-clusters, %v; want 4", n, err)
 	}
-	if _, err := FewestSubClusters(services, 69, 0); err == nil || !strings.Contains(err.Error(), "service 0 on the largest GPU") {
+	if _, err := FewestSubClusters(services, 69, 0); err == nil || !strings.Contains(err.Error(), "service 0: plan: memory on the largest GPU") {
 		t.Errorf("error %v, want that service 0 fits no GPU", err)
 	}
 }
@@ -274,4 +274,12 @@ func FuzzAssign(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestTheHierarchyNamesItsOwnService: a service keeps its number in an error of one scheduler's own problem.
+func TestTheHierarchyNamesItsOwnService(t *testing.T) {
+	err := numberAnew(&ServiceError{1, &InfeasibleError{"memory", 2, 1, "bytes"}}, []int{4, 7})
+	if of, ok := errors.AsType[*ServiceError](err); !ok || of.Service != 7 {
+		t.Errorf("%v, want service 7", err)
+	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -15,6 +16,34 @@ type InfeasibleError struct {
 func (e *InfeasibleError) Error() string {
 	return fmt.Sprintf("plan: %s: %.6g %s needed, %.6g allowed: %.6g too much", e.Constraint, e.Needed, e.Unit, e.Allowed, e.Needed-e.Allowed)
 }
+
+// ServiceError says what a service of an AssignmentProblem needs that it cannot have.
+type ServiceError struct {
+	Service int
+	Err     *InfeasibleError
+}
+
+func (e *ServiceError) Error() string { return fmt.Sprintf("service %d: %v", e.Service, e.Err) }
+
+func (e *ServiceError) Unwrap() error { return e.Err }
+
+// numberAnew gives the service of an error the number that it has in another problem.
+func numberAnew(err error, numbers []int) error {
+	if of, ok := errors.AsType[*ServiceError](err); ok {
+		return &ServiceError{numbers[of.Service], of.Err}
+	}
+	return err
+}
+
+// ModelsError says what a model of a Snapshot needs that it cannot have, or models that share parameters.
+type ModelsError struct {
+	Models []int32
+	Err    *InfeasibleError
+}
+
+func (e *ModelsError) Error() string { return fmt.Sprintf("models %d: %v", e.Models, e.Err) }
+
+func (e *ModelsError) Unwrap() error { return e.Err }
 
 // PoolError says why the models of a pool cannot be placed. GPUs are the pool's.
 type PoolError struct {

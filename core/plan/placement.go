@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -66,7 +67,8 @@ type PlacedSubCluster struct {
 // and Assign assigns the pool's models to them (Symphony §4.7). A model that no GPU has stays unloaded, because
 // unloading it was intended. A model in several pools stays in all of them.
 //
-// It fails with a PoolError if a pool has no room for its models, or fewer GPUs than Parts.
+// It fails with a PoolError if a pool has no room for its models, or fewer GPUs than Parts. A ModelsError in it says which
+// models fit nowhere.
 func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	if err := s.validate(); err != nil {
 		return PlacementPlan{}, err
@@ -156,7 +158,7 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	}
 	parts, err := s.dividePool(gpus, problem.Services)
 	if err != nil {
-		return err
+		return ofModels(err, groups)
 	}
 	for _, part := range parts {
 		problem.SubClusters = append(problem.SubClusters, SubCluster{GPUs: len(part), Memory: s.leastMemory(part)})
@@ -168,7 +170,7 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 
 	a, err := Assign(problem)
 	if err != nil {
-		return err
+		return ofModels(err, groups)
 	}
 	first := len(p.SubClusters)
 	for _, part := range parts {
@@ -185,6 +187,14 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	p.Moved += a.Moved
 	p.ImbalanceDemand, p.ImbalanceMemory = max(p.ImbalanceDemand, a.ImbalanceDemand), max(p.ImbalanceMemory, a.ImbalanceMemory)
 	return nil
+}
+
+// ofModels returns an error of Assign about models instead of services.
+func ofModels(err error, groups [][]int32) error {
+	if of, ok := errors.AsType[*ServiceError](err); ok {
+		return &ModelsError{groups[of.Service], of.Err}
+	}
+	return err
 }
 
 // poolGPUs returns a pool's GPUs, grouped by present sub-cluster.
