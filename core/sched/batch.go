@@ -77,16 +77,20 @@ func (p *Partition) takeBatch(m *model, b int) (batch, piece []Request) {
 		piece = mem.take(b)
 		return q.takeByPriority(b, piece[:0], &m.priorities), piece
 	}
-	if !p.Far() || q.len() > 2*b || len(q.buf) > 4*max(b, pieceMin) {
+	if !p.Far() || q.len() > 2*b {
 		piece = mem.take(b)
 		batch = piece[:copy(piece[:b], q.buf[q.head:])]
 		q.pop(b, &m.priorities)
 		return batch, piece
 	}
 
-	// The batch keeps the queue's memory; the queue moves to another piece.
+	// The batch keeps the queue's memory. The queue moves to another piece, a smaller one if a long queue had made it grow.
 	batch, piece = q.buf[q.head:][:b:b], q.buf
+	next := len(piece)
+	if next > 4*max(b, pieceMin) {
+		next = 2 * max(b, pieceMin)
+	}
 	q.pop(b, &m.priorities)
-	q.move(mem.take(len(piece)))
+	q.move(mem.take(next))
 	return batch, piece
 }

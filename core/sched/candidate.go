@@ -36,17 +36,20 @@ func (p *Partition) refreshCandidate(now Time, m *model, at int32) {
 
 	if m.state != waiting {
 		m.state, m.timer, m.offered = waiting, Never, 0
+		m.forgetSkipped()
 	}
 
 	// The Ranker hears of a waiting candidate once it may be worth a GPU, and then of a few arrivals only. It may
 	// therefore grant a GPU early on old news; formPlain declines such a grant.
-	step := n + 1
+	size := 2*n + 2
 	if m.load >= tight {
-		step = n / newsEvery
+		size = n + n/newsEvery + 1
 		p.offerCandidate(m, n, false, ripeAt)
 	} else if p.isSilent(now, m) || 2*n >= 3*int(m.offered) && m.growth(now) <= p.o.growthMax(m.load) {
 		m.offered = int32(n)
 		p.offerCandidate(m, n, false, ripeAt)
+	} else if m.family != nil && !p.forecasting {
+		size = m.skipChecks(now, size, p.o.growthMax(m.load))
 	}
 
 	// Every arrival makes ripeAt earlier. A timer set for a somewhat larger batch stays early enough while the queue
@@ -54,8 +57,8 @@ func (p *Partition) refreshCandidate(now Time, m *model, at int32) {
 	if ripeAt < m.timer {
 		m.timer = ripeAt
 		quiet := n
-		size := min(n+step+1, int(m.max))
-		if grownAt := head - Time(m.lead[size]+m.margin); grownAt > now && grownAt < ripeAt {
+		size = min(size, int(m.max))
+		if grownAt := m.grownAt(size); grownAt > now && grownAt < ripeAt {
 			m.timer, quiet = grownAt, size-1
 		}
 		if p.o.Prompt > 0 {
@@ -190,6 +193,7 @@ const silence Duration = 20_000_000
 // offerCandidate sends the model's newest candidate to its Ranker.
 func (p *Partition) offerCandidate(m *model, size int, ripe bool, execAt Time) {
 	m.seq++
+	m.forgetSkipped()
 
 	demand := p.demand(m)
 	least := demand

@@ -12,6 +12,9 @@ type family struct {
 	hasGPUs bool // some home has GPUs
 	asked   bool // the Ranker of some home may know a candidate
 
+	// The size of the first check that was skipped, 0: none; see skipChecks.
+	skipped int
+
 	// The tentative schedule; see places.
 	placed    int        // requests with a place
 	pieces    int        // batches of these

@@ -52,6 +52,18 @@ func (p *Pace) sum(gap Duration) float64 {
 	return float64(p[j-1]) + float64(p[j]-p[j-1])*rest/width
 }
 
+// slowest returns the least by which sum grows in a nanosecond.
+func (p *Pace) slowest() float64 {
+	least := float64(p[paceOctaves-1])
+	before := 0.0
+	for j := range paceOctaves - 1 {
+		_, width := bounds(j)
+		least = min(least, (float64(p[j])-before)/width)
+		before = float64(p[j])
+	}
+	return least
+}
+
 // gap is the inverse of sum.
 func (p *Pace) gap(sum float64) Duration {
 	before := 0.0

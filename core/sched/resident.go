@@ -55,8 +55,11 @@ func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt 
 		// Round term by term: processors with a fused multiply-add would otherwise decide differently.
 		answers := float64(float64(b) * float64(answerValue+r.accuracy))
 		worth := answers - float64(price*float64(float64(r.exec[b])/1e9))
-		next := max(now, freeAt).Add(r.exec[b])
-		left := m.q.len() - max(first+b, p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, next))
+		left := m.q.len() - (first + b)
+		if left > 0 {
+			next := max(now, freeAt).Add(r.exec[b])
+			left = min(left, m.q.len()-p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, next))
+		}
 		worth += float64(float64(float64(left)*max(0, answerValue+h.worth)) * leftValue)
 		if best == nil || worth > most {
 			best, size, most = r, b, worth
