@@ -91,7 +91,6 @@ func (p *Partition) join(now Time, m *model, at int32, deadline Time, pr Priorit
 	if place == 0 {
 		m.timer = Never // an earlier head: set the timer anew
 		m.forgetSkipped()
-
 		p.refreshCandidate(now, m, at)
 	} else if look && (m.state != ripe || m.crowded || p.avoids(now, m)) {
 		p.refreshCandidate(now, m, at)
