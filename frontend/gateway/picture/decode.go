@@ -101,9 +101,7 @@ func scalePicture(ctx context.Context, to *image.RGBA, p image.Image, t *model.T
 		return ctx.Err()
 	}
 
-	if asked, ok := p.(image.RGBA64Image); ok && asksEachPixel(p) {
-		p = &untilDonePixels{asked, ctx, 0}
-	}
+	p = newUntilDonePixels(ctx, p, from)
 	defer func() {
 		if why := recover(); why != nil && why != errStopped {
 			panic(why)
@@ -116,31 +114,66 @@ func scalePicture(ctx context.Context, to *image.RGBA, p image.Image, t *model.T
 	return nil
 }
 
-// asksEachPixel reports whether the scaler has no code of its own for a picture's type. Then it asks for one pixel after the
-// other, which takes seconds for the largest picture.
-func asksEachPixel(p image.Image) bool {
-	switch p := p.(type) {
-	case *image.Gray, *image.NRGBA, *image.RGBA:
-		return false
-	case *image.YCbCr:
-		return p.SubsampleRatio == image.YCbCrSubsampleRatio411 || p.SubsampleRatio == image.YCbCrSubsampleRatio410
-	}
-	return true
+// untilDonePixels ends a scaler, which knows no context, once the context is done: RGBA64At panics with errStopped. It
+// computes the colours of a row once, as the scaler asks for each pixel of a row before the next, and most of them twice.
+type untilDonePixels struct {
+	image.Image
+	ctx context.Context
+	row []color.RGBA64
+	at  image.Point // of the row's first pixel
 }
 
-// untilDonePixels ends a scaler, which knows no context, once the context is done: RGBA64At panics with errStopped.
-type untilDonePixels struct {
-	image.RGBA64Image
-	ctx   context.Context
-	asked int
+// newUntilDonePixels returns the part of a picture that a scaler is to read.
+func newUntilDonePixels(ctx context.Context, p image.Image, part image.Rectangle) *untilDonePixels {
+	return &untilDonePixels{p, ctx, make([]color.RGBA64, part.Dx()), image.Pt(part.Min.X, part.Min.Y-1)}
 }
 
 // RGBA64At implements image.RGBA64Image.
 func (p *untilDonePixels) RGBA64At(x, y int) color.RGBA64 {
-	if p.asked++; p.asked%pieceBytes == 0 && p.ctx.Err() != nil {
+	if y != p.at.Y {
+		p.readRow(y)
+	}
+	return p.row[x-p.at.X]
+}
+
+// readRow computes the colours of a row.
+func (p *untilDonePixels) readRow(y int) {
+	if p.ctx.Err() != nil {
 		panic(errStopped)
 	}
-	return p.RGBA64Image.RGBA64At(x, y)
+	p.at.Y = y
+	switch from := p.Image.(type) {
+	case *image.YCbCr: // a JPEG
+		for i := range p.row {
+			p.row[i] = colourOf(from, p.at.X+i, y)
+		}
+		return
+	case *image.NRGBA: // a PNG, whose alpha was dropped
+		pixels := from.Pix[from.PixOffset(p.at.X, y):]
+		for i := range p.row {
+			rgb := pixels[4*i : 4*i+3 : 4*i+3]
+			p.row[i] = color.RGBA64{R: uint16(rgb[0]) * 0x101, G: uint16(rgb[1]) * 0x101, B: uint16(rgb[2]) * 0x101, A: math.MaxUint16}
+		}
+		return
+	}
+
+	from, ok := p.Image.(image.RGBA64Image)
+	for i := range p.row {
+		if ok {
+			p.row[i] = from.RGBA64At(p.at.X+i, y)
+		} else {
+			r, g, b, a := p.At(p.at.X+i, y).RGBA()
+			p.row[i] = color.RGBA64{R: uint16(r), G: uint16(g), B: uint16(b), A: uint16(a)}
+		}
+	}
+}
+
+// colourOf is RGBA64At of a JPEG's picture, which has its pixels as the scaler's own code for this type does.
+func colourOf(p *image.YCbCr, x, y int) color.RGBA64 {
+	at := p.COffset(x, y)
+	luma, blue, red := int32(p.Y[p.YOffset(x, y)])*0x10101, int32(p.Cb[at])-128, int32(p.Cr[at])-128
+	bound := func(v int32) uint16 { return uint16(min(max(v>>8, 0), math.MaxUint16)) }
+	return color.RGBA64{R: bound(luma + 91881*red), G: bound(luma - 22554*blue - 46802*red), B: bound(luma + 116130*blue), A: math.MaxUint16}
 }
 
 var errStopped = errors.New("the context is done")

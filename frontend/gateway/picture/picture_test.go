@@ -1,16 +1,22 @@
 package picture
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"image"
 	"image/color"
+	"image/color/palette"
+	stddraw "image/draw"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/image/draw"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/internal/memcost"
@@ -288,32 +294,89 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// untilRead is a context that ends once a picture's pixels are asked for, and counts those asked for since.
-type untilRead struct {
-	image.RGBA64Image
-	end   context.CancelFunc
-	asked int
+// afterRows is a context that ends when it was asked a number of times.
+type afterRows struct {
+	context.Context
+	left int
 }
 
-func (p *untilRead) Bounds() image.Rectangle { return p.RGBA64Image.Bounds() }
-func (p *untilRead) ColorModel() color.Model { return p.RGBA64Image.ColorModel() }
-func (p *untilRead) At(x, y int) color.Color { return p.RGBA64At(x, y) }
-func (p *untilRead) RGBA64At(x, y int) color.RGBA64 {
-	p.asked++
-	p.end()
-	return p.RGBA64Image.RGBA64At(x, y)
-}
-
-// TestScalingEndsAtTheDeadline: a picture of 16 bits is scaled pixel by pixel, which takes seconds for the largest one. It
-// must not keep its decoder from other calls when its own has ended.
-func TestScalingEndsAtTheDeadline(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	p := &untilRead{RGBA64Image: image.NewNRGBA64(image.Rect(0, 0, 1000, 1000)), end: end}
-	of := plain(10, 10)
-	if err := scalePicture(ctx, image.NewRGBA(image.Rect(0, 0, 10, 10)), p, of); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want that the context is done", err)
+func (c *afterRows) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
 	}
-	if p.asked > pieceBytes {
-		t.Errorf("%d pixels are asked for after the end", p.asked)
+	return nil
+}
+
+// decodedPictures are pictures of all types that decoders return, with random colours, and one of another type.
+func decodedPictures(rng *rand.Rand, width, height int) map[string]image.Image {
+	area := image.Rect(0, 0, width, height)
+	all := map[string]image.Image{"gray": image.NewGray(area), "gray of 16 bits": image.NewGray16(area), "nrgba": image.NewNRGBA(area), "nrgba of 16 bits": image.NewNRGBA64(area),
+		"rgba": image.NewRGBA(area), "rgba of 16 bits": image.NewRGBA64(area), "cmyk": image.NewCMYK(area), "palette": image.NewPaletted(area, palette.WebSafe)}
+	for name, ratio := range map[string]image.YCbCrSubsampleRatio{"444": image.YCbCrSubsampleRatio444, "422": image.YCbCrSubsampleRatio422, "420": image.YCbCrSubsampleRatio420,
+		"440": image.YCbCrSubsampleRatio440, "411": image.YCbCrSubsampleRatio411, "410": image.YCbCrSubsampleRatio410} {
+		y := image.NewYCbCr(area, ratio)
+		for _, plane := range [][]byte{y.Y, y.Cb, y.Cr} {
+			for i := range plane {
+				plane[i] = byte(rng.Uint32())
+			}
+		}
+		all["ycbcr "+name] = y
+	}
+	for _, p := range all {
+		to, ok := p.(stddraw.Image)
+		for i := range width * height {
+			if ok {
+				to.Set(i%width, i/width, color.NRGBA{byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32()), 0xFF})
+			}
+		}
+	}
+	return all
+}
+
+// TestScalingEndsAtTheDeadline: a picture takes up to seconds to scale. It must not keep its decoder from other calls when its
+// own has ended, whatever its type.
+func TestScalingEndsAtTheDeadline(t *testing.T) {
+	for name, p := range decodedPictures(rand.New(rand.NewPCG(1, 1)), 100, 50) {
+		ctx := &afterRows{t.Context(), 10}
+		if err := scalePicture(ctx, image.NewRGBA(image.Rect(0, 0, 10, 10)), p, plain(10, 10)); !errors.Is(err, context.Canceled) || ctx.left > -2 {
+			t.Errorf("%s: %v, want that the context is done; asked %d times", name, err, 10-ctx.left)
+		}
+	}
+}
+
+// TestScalingIsTheScalers: reading a picture row by row changes no value of what the scaler makes of it by itself, smaller or
+// larger, in part or as a whole.
+func TestScalingIsTheScalers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 20 {
+		width, height, to := 1+rng.IntN(200), 1+rng.IntN(200), image.Rect(0, 0, 1+rng.IntN(100), 1+rng.IntN(100))
+		for name, p := range decodedPictures(rng, width, height) {
+			x, y := rng.IntN(width), rng.IntN(height)
+			part := image.Rect(x, y, x+1+rng.IntN(width-x), y+1+rng.IntN(height-y))
+			want, got := image.NewRGBA(to), image.NewRGBA(to)
+			draw.BiLinear.Scale(want, to, p, part, draw.Src, nil)
+			draw.BiLinear.Scale(got, to, newUntilDonePixels(t.Context(), p, part), part, draw.Src, nil)
+			if !bytes.Equal(got.Pix, want.Pix) {
+				t.Errorf("round %d: %s: %v of %d × %d to %v has other values", round, name, part, width, height, to)
+			}
+		}
+	}
+}
+
+// BenchmarkScale scales a photo of 12 megapixels to a model's input, from the types of JPEG and PNG: by the scaler alone, and
+// so that it ends with its call.
+func BenchmarkScale(b *testing.B) {
+	from, to := image.Rect(0, 0, 4000, 3000), image.NewRGBA(image.Rect(0, 0, 224, 224))
+	for name, p := range map[string]image.Image{"jpeg": image.NewYCbCr(from, image.YCbCrSubsampleRatio420), "png": image.NewNRGBA(from), "png_rgba": image.NewRGBA(from)} {
+		b.Run(name+"/alone", func(b *testing.B) {
+			for b.Loop() {
+				draw.BiLinear.Scale(to, to.Rect, p, from, draw.Src, nil)
+			}
+		})
+		b.Run(name+"/until_done", func(b *testing.B) {
+			for b.Loop() {
+				draw.BiLinear.Scale(to, to.Rect, newUntilDonePixels(b.Context(), p, from), from, draw.Src, nil)
+			}
+		})
 	}
 }
