@@ -3,10 +3,8 @@
 package chaos
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"downbeat.dev/bench/chaos/account"
@@ -118,14 +116,6 @@ func usable() error {
 		return err
 	}
 	return errors.Join(n.Add(2), n.Close())
-}
-
-// percentile returns the p-th percentile of sorted values by the nearest rank.
-func percentile[T cmp.Ordered](values []T, p float64) T {
-	slices.Sort(values)
-	// 0.999999 rounds up, but keeps an exact rank that floating point made slightly too large.
-	rank := int(float64(len(values))*p/100 + 0.999999)
-	return values[max(0, min(len(values)-1, rank-1))]
 }
 
 func now() int64 { return account.Now() }

@@ -183,7 +183,7 @@ func (r *Result) addUp(trials []Trial) {
 	}
 
 	if len(recoveries) > 0 {
-		p99 := toMilliseconds(percentile(recoveries, 99))
+		p99 := toMilliseconds(median.Percentile(recoveries, 99))
 		r.Recover = &p99
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"downbeat.dev/frontend"
@@ -199,15 +198,4 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-// percentileOf returns the smallest value that is at least as large as p percent of all.
-func percentileOf(all []float64, p float64) float64 {
-	if len(all) == 0 {
-		return 0
-	}
-
-	sorted := slices.Sorted(slices.Values(all))
-	at := int(p / 100 * float64(len(sorted)))
-	return sorted[min(at, len(sorted)-1)]
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"downbeat.dev/bench/median"
 )
 
 // Report is the cost of the kills. Times are in milliseconds.
@@ -113,11 +115,11 @@ func newReport(c Config, kills []kill, sent []request) *Report {
 		}
 	}
 
-	r.LeadsP50, r.LeadsP99 = percentileOf(led, 50), percentileOf(led, 99)
+	r.LeadsP50, r.LeadsP99 = median.Percentile(led, 50), median.Percentile(led, 99)
 	r.RecoverAll = recovered
-	r.RecoverP50, r.RecoverP99 = percentileOf(recovered, 50), percentileOf(recovered, 99)
-	r.GapP50, r.GapP99 = percentileOf(gaps, 50), percentileOf(gaps, 99)
-	r.GapQuietP50, r.GapQuietP99 = percentileOf(quiet, 50), percentileOf(quiet, 99)
+	r.RecoverP50, r.RecoverP99 = median.Percentile(recovered, 50), median.Percentile(recovered, 99)
+	r.GapP50, r.GapP99 = median.Percentile(gaps, 50), median.Percentile(gaps, 99)
+	r.GapQuietP50, r.GapQuietP99 = median.Percentile(quiet, 50), median.Percentile(quiet, 99)
 	return r
 }
 

@@ -1,7 +1,10 @@
-// Package median computes the median by one definition for all benchmarks.
+// Package median computes the median, and other percentiles, by one definition for all benchmarks.
 package median
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Of returns the middle value, or the mean of the two middle ones if their number is even; 0 for no values. The order
 // of values stays as it is.
@@ -14,4 +17,16 @@ func Of[T ~int64 | ~float64](values []T) T {
 
 	// For integers, low + high may overflow.
 	return low + (high-low)/2
+}
+
+// Percentile returns the smallest of the values that at least p percent of them do not exceed, the nearest rank: always one
+// of the values. 0 for no values. The order of values stays as it is.
+func Percentile[T ~int64 | ~float64](values []T, p float64) T {
+	if len(values) == 0 {
+		return 0
+	}
+
+	// A product that is whole but for floating point, such as 0.07·100, must not take the next rank.
+	rank := int(math.Ceil(float64(len(values))*p/100 - 1e-6))
+	return slices.Sorted(slices.Values(values))[max(0, min(len(values), rank)-1)]
 }

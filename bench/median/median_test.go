@@ -20,3 +20,27 @@ func TestOf(t *testing.T) {
 		t.Errorf("median of two large durations: %d", got)
 	}
 }
+
+func TestPercentile(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(100 - i) // not sorted
+	}
+	for p := range 101 {
+		if got, want := Percentile(hundred, float64(p)), time.Duration(max(p, 1)); got != want {
+			t.Errorf("percentile %d of 1 to 100: %d, want %d", p, got, want)
+		}
+	}
+	if hundred[0] != 100 {
+		t.Error("the values are sorted afterwards")
+	}
+
+	for _, c := range []struct {
+		values  []float64
+		p, want float64
+	}{{nil, 50, 0}, {[]float64{3}, 99, 3}, {[]float64{2, 1}, 50, 1}, {[]float64{2, 1}, 51, 2}, {[]float64{5, 1, 3}, 50, 3}, {[]float64{5, 1, 3}, 99, 5}, {[]float64{5, 1}, 100.5, 5}} {
+		if got := Percentile(c.values, c.p); got != c.want {
+			t.Errorf("percentile %v of %v: %v, want %v", c.p, c.values, got, c.want)
+		}
+	}
+}

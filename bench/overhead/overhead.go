@@ -10,10 +10,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 	"time"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/bench/stage"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
@@ -172,16 +172,7 @@ func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration,
 
 // makeRow returns the row of a set-up.
 func makeRow(name string, ours, floor []time.Duration) Row {
-	return Row{Setup: name, P50: quantileOf(ours, .5), P99: quantileOf(ours, .99), FloorP50: quantileOf(floor, .5), Floor9: quantileOf(floor, .99)}
-}
-
-func quantileOf(all []time.Duration, q float64) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-
-	slices.Sort(all)
-	return all[int(q*float64(len(all)-1))]
+	return Row{Setup: name, P50: median.Percentile(ours, 50), P99: median.Percentile(ours, 99), FloorP50: median.Percentile(floor, 50), Floor9: median.Percentile(floor, 99)}
 }
 
 // WriteTable prints rows for people.

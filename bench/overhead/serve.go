@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -128,13 +129,13 @@ func (c ServeConfig) measureDoor(ctx context.Context, ask door) (row ServeRow, e
 	if err != nil {
 		return row, err
 	}
-	row.P50, row.P99 = quantileOf(took, 0.5), quantileOf(took, 0.99)
+	row.P50, row.P99 = median.Percentile(took, 50), median.Percentile(took, 99)
 
 	took, dropped, err := sendEvenly(ctx, ask, loaded, c.Requests)
 	if err != nil {
 		return row, err
 	}
-	row.Sent, row.Dropped, row.LoadedP99 = c.Requests, dropped, quantileOf(took, 0.99)
+	row.Sent, row.Dropped, row.LoadedP99 = c.Requests, dropped, median.Percentile(took, 99)
 
 	// An output after the timeout counts as late: the caller no longer waits for it.
 	for _, t := range took {

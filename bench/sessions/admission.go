@@ -7,9 +7,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"time"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/bench/usage"
 	"downbeat.dev/core/app"
 	"downbeat.dev/core/plan"
@@ -229,12 +229,8 @@ func drawPhase(rng *rand.Rand, p *app.Promise) time.Duration {
 }
 
 // percentileMS returns a percentile of times, in ms; 0 for no times.
-func percentileMS(all []time.Duration, percent int) float64 {
-	if len(all) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[(len(sorted)-1)*percent/100].Seconds() * 1e3
+func percentileMS(all []time.Duration, percent float64) float64 {
+	return median.Percentile(all, percent).Seconds() * 1e3
 }
 
 // Write prints a judgement, for people or as a line of JSON.
