@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 )
 
@@ -23,6 +24,12 @@ func dialSystem(t *testing.T) *frontend.Client {
 // ask sends one request whose hook takes some time.
 func ask(t *testing.T, c *frontend.Client, budget, takes, expected time.Duration) (frontend.Result, error) {
 	t.Helper()
+	return askWith(t, c, budget, expected, func() { time.Sleep(takes) })
+}
+
+// askWith sends one request whose hook waits.
+func askWith(t *testing.T, c *frontend.Client, budget, expected time.Duration, wait func()) (frontend.Result, error) {
+	t.Helper()
 	in, err := c.NewInput("classifier")
 	if err != nil {
 		t.Error(err)
@@ -32,7 +39,7 @@ func ask(t *testing.T, c *frontend.Client, budget, takes, expected time.Duration
 	ctx, cancel := context.WithTimeout(context.Background(), budget)
 	defer cancel()
 	r, err := c.Do(ctx, frontend.Request{Model: "classifier", Input: in, PrepareTime: expected, Prepare: func(b []byte) error {
-		time.Sleep(takes)
+		wait()
 		clear(b)
 		return nil
 	}})
@@ -89,8 +96,20 @@ func TestPrepareTimeLearnt(t *testing.T) {
 // TestPrepareLate shows that a hook that takes longer than expected is answered by its deadline, and one that takes longer
 // than the budget ends with a reason, as does an expectation beyond the budget.
 func TestPrepareLate(t *testing.T) {
-	c := dialSystem(t)
-	if r, err := ask(t, c, 4*time.Second, 100*time.Millisecond, 5*time.Millisecond); err != nil || r.Resubmits != 1 || r.Slack <= 0 {
+	s, addr := openSystem(t, engine.Options{Prompt: 1}, map[string]string{"classifier": classifier})
+	openFrontend(t, s, frontend.Options{Scheduler: addr})
+	c := s.Client
+
+	// The hook is late for the read, however long a busy host takes to begin it.
+	readRefused := func() {
+		for end := time.Now().Add(10 * time.Second); s.Engine.Stats().Models[0].Outcomes[model.InputUnavailable] == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Error("no read was refused")
+				return
+			}
+		}
+	}
+	if r, err := askWith(t, c, 30*time.Second, 5*time.Millisecond, readRefused); err != nil || r.Resubmits != 1 || r.Slack <= 0 {
 		t.Errorf("later than expected: %d resubmits, slack %v, %v", r.Resubmits, r.Slack, err)
 	}
 	for _, expected := range []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, time.Hour} {
