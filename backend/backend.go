@@ -95,8 +95,9 @@ type Backend struct {
 	learnt   learnt              // the version that is being published; owned by the holder of placing
 	retired  []retired           // guarded by mu; only the holder of placing adds and removes any
 
-	numberRest time.Duration
-	renumbered bool // later hellos have other models by the same numbers; guarded by mu
+	numberRest   time.Duration
+	loadCallMost time.Duration
+	renumbered   bool // later hellos have other models by the same numbers; guarded by mu
 
 	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 
@@ -117,7 +118,7 @@ func New(c Config) (*Backend, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Backend{config: c, log: c.Logger, node: c.Node, epoch: time.Now(),
 		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel,
-		placing: make(chan struct{}, 1), placements: make(chan namedPlacement, placementsMax), numberRest: numberRest, commands: limits.Commands{Most: commandsMax}}
+		placing: make(chan struct{}, 1), placements: make(chan namedPlacement, placementsMax), numberRest: numberRest, loadCallMost: loadCallMost, commands: limits.Commands{Most: commandsMax}}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
 
 	// No link exists yet: models loaded here become part of the hello.

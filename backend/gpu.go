@@ -35,6 +35,7 @@ type gpu struct {
 	wait      sync.WaitGroup
 	lost      atomic.Bool  // an executor said so
 	hung      atomic.Bool  // a batch does not end
+	stuck     atomic.Int32 // calls of loads that were given up and have not returned
 	inRow     atomic.Int64 // batches that have failed since the last that did not
 
 	// Owned by one placement at a time.

@@ -73,7 +73,7 @@ func (g *gpu) loadRoute(ctx context.Context, m *device.Model, like *route) (*rou
 
 	began = time.Now()
 	if err := g.warmUp(ctx, r); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", g.name, err), r.executor.Unload(m))
+		return nil, errors.Join(fmt.Errorf("%s: %w", g.name, err), g.unload(r.executor, m))
 	}
 	r.warmTime = time.Since(began)
 	g.noteAside(r)
@@ -90,7 +90,7 @@ func (g *gpu) makeLike(m *device.Model, like *route) (*route, error) {
 		return nil, nil
 	}
 
-	f, err := s.LoadLike(m, like.model)
+	f, err := callWithin(g, func() (device.Footprint, error) { return s.LoadLike(m, like.model) }, func(device.Footprint) { _ = like.executor.Unload(m) })
 	if errors.Is(err, device.ErrShape) {
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ func (g *gpu) makeLike(m *device.Model, like *route) (*route, error) {
 func (g *gpu) chooseExecutor(m *device.Model) (*route, error) {
 	var refusals error
 	for _, e := range g.executors {
-		f, err := e.Load(m)
+		f, err := callWithin(g, func() (device.Footprint, error) { return e.Load(m) }, func(device.Footprint) { _ = e.Unload(m) })
 		switch {
 		case err == nil:
 			return &route{model: m, executor: e, can: e.Capabilities(), footprint: f, aside: refusals}, nil
@@ -146,9 +146,11 @@ func (g *gpu) warmUp(ctx context.Context, r *route) error {
 // timeAlone times a batch while nothing else runs on the GPU.
 func (g *gpu) timeAlone(ctx context.Context, r *route, b device.Batch) (took time.Duration, err error) {
 	err = g.runAlone(ctx, func() error {
-		began := time.Now()
-		err := device.Execute(r.executor, b)
-		took = time.Since(began)
+		took, err = callWithin(g, func() (time.Duration, error) {
+			began := time.Now()
+			err := device.Execute(r.executor, b)
+			return time.Since(began), err
+		}, nil)
 		return err
 	})
 	return took, err
@@ -214,7 +216,7 @@ func (g *gpu) closeRoute(ctx context.Context, model uint32, r *route) error {
 	if g.routeOf(model) == r {
 		g.setRoute(model, nil)
 	}
-	if err := r.executor.Unload(r.model); err != nil {
+	if err := g.unload(r.executor, r.model); err != nil {
 		return fmt.Errorf("%s: %w", g.name, err)
 	}
 	return nil

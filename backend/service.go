@@ -115,7 +115,7 @@ func (b *Backend) logStats() {
 
 func (b *Backend) anyHangs() bool {
 	for _, g := range b.gpus {
-		if g.hung.Load() {
+		if g.hung.Load() || g.stuck.Load() > 0 {
 			return true
 		}
 	}

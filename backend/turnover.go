@@ -29,7 +29,7 @@ func (t *turnover) replaces() bool { return t.old != nil && t.update == nil }
 func (b *Backend) prepareOn(ctx context.Context, c change, m *device.Model) (*turnover, error) {
 	t := &turnover{change: c, old: c.gpu.routeOf(c.model)}
 	if t.old != nil && m.Source.SameSettings(t.old.model.Source) {
-		u, err := t.old.executor.Prepare(t.old.model, m.Source)
+		u, err := callWithin(c.gpu, func() (device.Update, error) { return t.old.executor.Prepare(t.old.model, m.Source) }, func(u device.Update) { _ = u.Discard() })
 		if err == nil {
 			t.route, t.update = t.old, &u
 			return t, nil
@@ -52,7 +52,7 @@ func (b *Backend) prepareOn(ctx context.Context, c change, m *device.Model) (*tu
 	}
 
 	if err := b.measureRoute(ctx, c, r); err != nil {
-		return nil, errors.Join(err, r.executor.Unload(m))
+		return nil, errors.Join(err, c.gpu.unload(r.executor, m))
 	}
 
 	t.route = r
@@ -68,7 +68,7 @@ func (b *Backend) discardReady(ctx context.Context, ready []*turnover, before en
 			continue
 		}
 
-		why = errors.Join(why, t.route.executor.Unload(t.route.model))
+		why = errors.Join(why, t.gpu.unload(t.route.executor, t.route.model))
 		b.shrinkSlots(ctx, t.gpu)
 	}
 
@@ -142,7 +142,7 @@ func (b *Backend) putInForce(t *turnover) {
 		err = t.update.Switch()
 	case t.old != nil:
 		t.gpu.setRoute(t.model, t.route)
-		err = t.old.executor.Unload(t.old.model)
+		err = t.gpu.unload(t.old.executor, t.old.model)
 	default:
 		t.gpu.setRoute(t.model, t.route)
 	}

@@ -13,7 +13,7 @@ const (
 )
 
 // isSick reports whether batches sent to the GPU would fail.
-func (g *gpu) isSick() bool { return g.lost.Load() || g.hung.Load() }
+func (g *gpu) isSick() bool { return g.lost.Load() || g.hung.Load() || g.stuck.Load() > 0 }
 
 // watchdog returns the orders of hanging GPUs, until stop is closed. One goroutine per backend.
 func (b *Backend) watchdog() {
