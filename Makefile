@@ -113,7 +113,7 @@ chaos: bin/downbeat ## kill, stop, starve and cut off parts of a deployment for 
 	bin/downbeat chaos -short $(ARGS)
 
 bench: bin/downbeat ## the short form of every benchmark that needs no hardware
-	bin/downbeat bench goodput --setting table4
+	bin/downbeat bench goodput -setting table4
 	bin/downbeat bench dispatch
 	bin/downbeat bench overhead
 	bin/downbeat bench gateway
