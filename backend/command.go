@@ -184,7 +184,7 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 // does not undo the load.
 func (b *Backend) keepCommanded(name string, loaded bool, o *override) {
 	if err := b.config.repository.commanded.noteCommand(name, loaded, o); err != nil {
-		b.log.Error("what is loaded is not kept for the next start", "model", name, "err", err)
+		b.log.Error("the list of loaded models was not saved for the next start", "model", name, "err", err)
 	}
 }
 
@@ -243,7 +243,7 @@ func (b *Backend) tellUnserved() {
 	b.mu.Unlock()
 
 	if err := errors.Join(l.Unserved(wire.Unserved{Models: list}), l.Renew(b.Hello())); err != nil {
-		b.log.Debug("models that are not served not told", "err", err)
+		b.log.Debug("the models that are not served were not announced", "err", err)
 	}
 }
 

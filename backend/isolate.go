@@ -113,7 +113,7 @@ func (f *peer) noteBadRow(m *device.Model) {
 	defer f.mu.Unlock()
 	f.badRows++
 	if time.Since(f.badSaid) > sayEvery {
-		f.all.log.Warn("requests fail alone where the rest of their batch does not: their inputs are not what the model takes",
+		f.all.log.Warn("single requests fail in batches that succeed: their inputs are not what the model takes",
 			"frontend", f.addr, "model", m.Name, "version", m.Version, "requests", f.badRows)
 		f.badSaid, f.badRows = time.Now(), 0
 	}

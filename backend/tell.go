@@ -137,7 +137,7 @@ func (b *Backend) tellChanges() {
 
 	if renewed {
 		if err := b.link.Unserved(wire.Unserved{Models: unserved}); err != nil {
-			b.log.Debug("models that are not served not told", "err", err)
+			b.log.Debug("the models that are not served were not announced", "err", err)
 		}
 	}
 

@@ -191,7 +191,7 @@ func (m *Model) serviceFor(floor float64) (id uint32, err error) {
 
 	cause := fmt.Errorf("accuracy floor %v: the best that is served has %v", floor, best)
 	if best == 0 {
-		cause = fmt.Errorf("accuracy floor %v: the model says no accuracy", floor)
+		cause = fmt.Errorf("accuracy floor %v: the model states no accuracy", floor)
 	}
 	return 0, &OutcomeError{Reason: model.FloorTooHigh, Model: m.Name, Local: true, Cause: cause}
 }

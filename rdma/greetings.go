@@ -79,7 +79,7 @@ func (g *greetings) giveWay(selected func(*greeting) bool, log *slog.Logger) {
 
 	g.gaveWay++
 	if now := time.Now(); now.Sub(g.gaveWayTold) >= tellEvery {
-		log.Warn("connections that do not prove themselves crowd the data plane: older ones give way to newer ones",
+		log.Warn("too many connections to the data plane have not shown the secret: the oldest are closed",
 			"from", victim.from.String(), "gave_way", g.gaveWay, "at_a_time", greetingsMax, "per_address", greetingsEach)
 		g.gaveWay, g.gaveWayTold = 0, now
 	}

@@ -59,8 +59,8 @@ func TestSilentStrangersLockNobodyOut(t *testing.T) {
 			c.Logger = nil
 			good := open(t, c)
 			connect(t, good, n.Addr())
-			if k := strings.Count(log.String(), "give way"); k != 1 {
-				t.Errorf("the log tells of the crowd %d times", k)
+			if k := strings.Count(log.String(), "the oldest are closed"); k != 1 {
+				t.Errorf("the log tells %d times that connections are closed, want 1", k)
 			}
 		})
 	}

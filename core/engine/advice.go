@@ -34,7 +34,7 @@ func (g *registry) passName(left *Backend) {
 	}
 
 	if i := slices.IndexFunc(g.backends, func(b *Backend) bool { return b.hello.Name == left.name }); i >= 0 {
-		g.e.log.Info("a backend has the name that it said, now that another one has left", "name", left.name, "called", g.backends[i].name)
+		g.e.log.Info("backend gets the name of its configuration: the other backend of that name has left", "name", left.name, "called", g.backends[i].name)
 		g.backends[i].name = left.name
 	}
 }

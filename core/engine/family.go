@@ -101,7 +101,7 @@ func (g *registry) answeringVariants(name string, all []*entry) ([]*entry, error
 			known = append(known, m)
 		case !m.unrated:
 			m.unrated = true
-			g.e.log.Warn("model is no variant of its family: it says no accuracy", "model", m.info.Name, "version", m.info.Version, "family", name)
+			g.e.log.Warn("model is no variant of its family: it states no accuracy", "model", m.info.Name, "version", m.info.Version, "family", name)
 		}
 	}
 	if len(known) == 0 {

@@ -191,7 +191,7 @@ func TestFamiliesThatCannotBeServed(t *testing.T) {
 		"unequal tensors":        {func(h *wire.BackendHello) { h.Models[1].Info.Inputs = []model.Tensor{{Name: "x"}} }, 0, "v-l version 1 and v-m version 1 have different"},
 		"a model with its name":  {func(h *wire.BackendHello) { h.Models[0].Info.Name = "v" }, 0, "a model has that name"},
 		"a floor nobody reaches": {func(*wire.BackendHello) {}, 0.99, "the best variant has 0.95"},
-		"an accuracy missing":    {func(h *wire.BackendHello) { h.Models[2].Info.Accuracy = 0 }, 0, "it says no accuracy"},
+		"an accuracy missing":    {func(h *wire.BackendHello) { h.Models[2].Info.Accuracy = 0 }, 0, "it states no accuracy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log logtest.Buffer

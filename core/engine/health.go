@@ -103,7 +103,7 @@ func (r *ranker) dropHealth(h *health) {
 // logHealth logs once for each GPU that it is held back, and once that it serves again. No lock is held.
 func (e *Engine) logHealth(t *turn) {
 	for _, g := range t.sickened {
-		e.log.Error("GPU is held back: its batches fail or take too long, one after the other, and those of others do not",
+		e.log.Error("GPU is held back: its batches repeatedly fail or take too long, and those of other GPUs do not",
 			"backend", g.b.hello.Name, "gpu", g.name)
 	}
 	for _, g := range t.recovered {

@@ -31,7 +31,7 @@ func (g *registry) nameNode(b *Backend) {
 	}
 
 	if b.node == 0 {
-		g.e.log.Warn("a backend's memory is not read by others: there are too many", "backend", b.hello.Name, "most", model.NodesMax)
+		g.e.log.Warn("backends read no held outputs from this one: there are too many backends", "backend", b.hello.Name, "most", model.NodesMax)
 		return
 	}
 

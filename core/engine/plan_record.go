@@ -78,8 +78,8 @@ func (g *registry) resumePlan(now sched.Time) {
 	r := h.record
 	*h = heardPlan{}
 	if err := g.continuePlan(r, v); err != nil {
-		g.e.log.Error("plan of the scheduler before is not gone on with", "plan", r.Number, "err", err)
-		_ = g.continuePlan(&PlanRecord{Number: r.Number, State: PlanStopped, Before: r.Before}, v) // it wants what is present
+		g.e.log.Error("plan of the previous scheduler is not continued", "plan", r.Number, "err", err)
+		_ = g.continuePlan(&PlanRecord{Number: r.Number, State: PlanStopped, Before: r.Before}, v) // stops the plan with the models as they are placed
 	}
 }
 

@@ -264,7 +264,7 @@ func (c *Candidate) logFailure(ctx context.Context, err error) bool {
 		c.Logger.Info("the election's store is back")
 	case err != nil && !c.absent && !errors.Is(ctx.Err(), context.Canceled):
 		c.absent = true
-		c.Logger.Warn("the election's store cannot be reached; who leads goes on, and nobody can take over", "err", err)
+		c.Logger.Warn("the election's store cannot be reached: the leader continues, and no standby can take over", "err", err)
 	}
 	return err != nil
 }

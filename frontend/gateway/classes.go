@@ -98,18 +98,21 @@ func (t *input) closeShape(m *frontend.Model, bytes int) *fault {
 	if t.datatype == model.Bytes {
 		bytes, _ = model.CountTexts(t.raw)
 	}
+
+	// The open dimension is what remains when the data is divided by all others.
 	shape := slices.Clone(t.shape)
 	for i, n := range shape {
 		if i == open {
 			continue
 		}
 		if n == model.OpenDim {
-			return invalidFault("model %q: input %q: shape %v: more than one dimension is open, and the request names none: want an inference request with a shape", m.Name, t.name, t.shape)
+			return invalidFault("model %q: input %q: shape %v: more than one dimension is open: send an inference request that states the shape", m.Name, t.name, t.shape)
 		}
 		size *= int(n)
 	}
+
 	if bytes%size != 0 {
-		return invalidFault("model %q: input %q: the data is no whole number of what shape %v repeats", m.Name, t.name, t.shape)
+		return invalidFault("model %q: input %q: the data does not fill shape %v a whole number of times", m.Name, t.name, t.shape)
 	}
 	shape[open] = int64(bytes / size)
 	t.shape = shape

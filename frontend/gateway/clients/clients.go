@@ -76,9 +76,9 @@ func (s *Set) Watch(ctx context.Context, every time.Duration) {
 
 		changed, err := s.reload()
 		if err != nil {
-			s.log.Error("the file of clients cannot be used; the one before stays in force", "file", s.path, "err", err)
+			s.log.Error("client_tokens_file cannot be used: the previous one stays in force", "file", s.path, "err", err)
 		} else if changed {
-			s.log.Info("the file of clients was read again", "file", s.path, "clients", len(s.table.Load().inOrder))
+			s.log.Info("client_tokens_file was read again", "file", s.path, "clients", len(s.table.Load().inOrder))
 		}
 	}
 }
