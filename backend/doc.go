@@ -2,7 +2,7 @@
 // that the scheduler chose, and sends the outputs directly back.
 //
 // It does not schedule. It never reorders the batches of a GPU, and never splits or joins them; it refuses only
-// batches that are of no use to anyone any more.
+// batches whose requests have all ended or can no longer meet their deadlines.
 //
 // The life of a batch (called an order here), and its owners:
 //

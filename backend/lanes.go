@@ -40,8 +40,8 @@ func checkThreads(threads, lanes int) error {
 	return fmt.Errorf("lanes: %d is no divisor of the threads of an executor, %d: each lane has as many; set threads to a multiple of %d", lanes, threads, lanes)
 }
 
-// laneSlowdown returns how many times as long a batch takes while all lanes run, at most. Lanes of a GPU may have to take
-// turns; those of the processor have threads of their own.
+// laneSlowdown returns the largest factor by which a batch may take longer while all lanes run. Lanes of a GPU may have to
+// take turns; those of the processor have threads of their own.
 func (o *Options) laneSlowdown() int {
 	if !o.GPUs {
 		return 1

@@ -16,7 +16,7 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// layoutModel prepares one model for the executors that there are.
+// layoutModel prepares one model for the executors of this backend.
 func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
 	switch {
 	case o.Emulate > 0 || m.Platform == repo.PlatformEmulated:

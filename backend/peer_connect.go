@@ -43,8 +43,8 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 	}
 
 	// Taken under the lock: later ones find the connection, or start another attempt.
-	waiting, owed := f.waiting, f.owed
-	f.waiting, f.owed, f.owedBytes = nil, nil, 0
+	waiting, queued := f.waiting, f.queuedMessages
+	f.waiting, f.queuedMessages, f.queuedBytes = nil, nil, 0
 	f.mu.Unlock()
 
 	for _, g := range waiting {
@@ -55,7 +55,7 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 		}
 	}
 
-	for _, message := range owed {
+	for _, message := range queued {
 		if err == nil {
 			_ = c.Send(message) // a lost frontend ends its requests itself
 		}
@@ -77,12 +77,12 @@ func (f *peer) notReached(err error) {
 	}
 }
 
-// oweMessage keeps a copy of a message until the frontend is connected. It returns false if no connection is in
+// queueMessage keeps a copy of a message until the frontend is connected. It returns false if no connection is in
 // progress, or too much is kept, and returns the connection if it is open by now.
-func (f *peer) oweMessage(parts [][]byte) (owed bool, c *rdma.Peer) {
+func (f *peer) queueMessage(parts [][]byte) (queued bool, c *rdma.Peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c = f.conn.Load(); c != nil || !f.connecting || len(f.owed) >= owedMax {
+	if c = f.conn.Load(); c != nil || !f.connecting || len(f.queuedMessages) >= queuedMessagesMax {
 		return false, c
 	}
 
@@ -91,10 +91,10 @@ func (f *peer) oweMessage(parts [][]byte) (owed bool, c *rdma.Peer) {
 	for _, part := range parts {
 		bytes += len(part)
 	}
-	if f.owedBytes+bytes > owedBytesMax {
+	if f.queuedBytes+bytes > queuedBytesMax {
 		return false, nil
 	}
-	f.owed, f.owedBytes = append(f.owed, slices.Concat(parts...)), f.owedBytes+bytes
+	f.queuedMessages, f.queuedBytes = append(f.queuedMessages, slices.Concat(parts...)), f.queuedBytes+bytes
 	return true, nil
 }
 
@@ -111,8 +111,8 @@ func (f *peer) dropLost(err error) {
 func (f *peer) sendMessage(parts [][]byte) error {
 	c := f.conn.Load()
 	if c == nil {
-		var owed bool
-		if owed, c = f.oweMessage(parts); owed {
+		var queued bool
+		if queued, c = f.queueMessage(parts); queued {
 			return nil
 		}
 	}

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	connectMax   = 2 * time.Second        // for connecting to a frontend
-	connectPause = 100 * time.Millisecond // between failed attempts; reads fail at once meanwhile
-	refusedEvery = time.Minute            // between log lines about a frontend that cannot be reached
-	waitingMax   = 1024                   // groups that wait for one frontend's connection
-	owedMax      = 1 << 14                // messages that wait for one frontend's connection
-	owedBytesMax = 16 << 20               // bytes of these
+	connectMax        = 2 * time.Second        // for connecting to a frontend
+	connectPause      = 100 * time.Millisecond // between failed attempts; reads fail at once meanwhile
+	refusedEvery      = time.Minute            // between log lines about a frontend that cannot be reached
+	waitingMax        = 1024                   // groups that wait for one frontend's connection
+	queuedMessagesMax = 1 << 14                // messages that wait for one frontend's connection
+	queuedBytesMax    = 16 << 20               // bytes of these
 )
 
 var errNoConnection = errors.New("frontend not connected")
@@ -53,21 +53,21 @@ type peer struct {
 	left    atomic.Bool  // the scheduler no longer announces it
 	usual   atomic.Int64 // ns that long reads of it take
 
-	mu         sync.Mutex    // guards the fields below
-	trusted    time.Time     // when it was last suspect and answered
-	pause      time.Duration // before the first probe, since it last became suspect
-	said       time.Time     // of the last log line about that
-	doubts     int           // times since
-	badRows    int           // requests that failed alone since the last log line about them
-	badSaid    time.Time     // of that line
-	refusals   int           // failed attempts to connect since the last success
-	warned     time.Time     // of the last log line about these
-	connecting bool
-	began      time.Time // of the last attempt
-	tried      time.Time // its end, if it failed
-	waiting    []*group
-	owed       [][]byte // messages to send once connected
-	owedBytes  int      // of these
+	mu             sync.Mutex    // guards the fields below
+	trusted        time.Time     // when it was last suspect and answered
+	pause          time.Duration // before the first probe, since it last became suspect
+	said           time.Time     // of the last log line about that
+	doubts         int           // times since
+	badRows        int           // requests that failed alone since the last log line about them
+	badSaid        time.Time     // of that line
+	refusals       int           // failed attempts to connect since the last success
+	warned         time.Time     // of the last log line about these
+	connecting     bool
+	began          time.Time // of the last attempt
+	tried          time.Time // its end, if it failed
+	waiting        []*group
+	queuedMessages [][]byte // messages to send once connected
+	queuedBytes    int      // of these
 }
 
 // findPeer returns a frontend; nil if the scheduler never named it. Only the link's goroutine calls it.

@@ -17,8 +17,8 @@ type change struct {
 	model  uint32
 }
 
-// loadEverywhere loads a model on every GPU. Either all of them take batches of it in the end, with the same weights, or
-// each has what it had before.
+// loadEverywhere loads a model on every GPU. In the end either all of them accept its batches, with the same weights,
+// or each has what it had before.
 func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Model) error {
 	var changes []change
 	served := false

@@ -107,6 +107,8 @@ func (g *laneGains) print(w io.Writer, lanes []int) error {
 	splits, mean := make([]measure.Split, len(lanes)), make([]float64, len(lanes))
 	for i, n := range lanes {
 		splits[i].Lanes = n
+
+		// The geometric mean, because gains are ratios.
 		worst := 0
 		for k := range g.names {
 			mean[i] += math.Log(g.gains[k][i]) / float64(len(g.names))
@@ -114,6 +116,7 @@ func (g *laneGains) print(w io.Writer, lanes []int) error {
 				worst = k
 			}
 		}
+
 		if mean[i] = math.Exp(mean[i]); n > 1 {
 			_, err := fmt.Fprintf(w, "lanes %d: %.2f times lanes 1 in the geometric mean of all %d models, least %.2f with %s\n",
 				n, mean[i], len(g.names), g.gains[worst][i], g.names[worst])

@@ -75,7 +75,7 @@ func TestAnswersWaitForTheirFrontend(t *testing.T) {
 			t.Fatalf("while it is being connected: %v", err)
 		}
 	}
-	if err := slow.sendMessage([][]byte{make([]byte, owedBytesMax)}); !errors.Is(err, errNoConnection) {
+	if err := slow.sendMessage([][]byte{make([]byte, queuedBytesMax)}); !errors.Is(err, errNoConnection) {
 		t.Errorf("more than is kept: %v", err)
 	}
 

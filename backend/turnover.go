@@ -59,8 +59,8 @@ func (b *Backend) prepareOn(ctx context.Context, c change, m *device.Model) (*tu
 	return t, nil
 }
 
-// discardReady frees what is ready but not in force, and returns why with what failed besides. before is the model's entry as
-// it was.
+// discardReady frees what is ready but not in force, and returns why, joined with the errors of freeing it. before is the
+// model's entry before the update.
 func (b *Backend) discardReady(ctx context.Context, ready []*turnover, before entry, why error) error {
 	for _, t := range ready {
 		if t.update != nil {

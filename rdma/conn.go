@@ -9,7 +9,7 @@ import (
 )
 
 // conn is a link over a byte stream: TCP, TLS over TCP, or a Unix socket. One goroutine reads (its loop, or with TLS
-// its own) and calls done and Receive. A sender writes by itself, or leaves its frames to the goroutine that is
+// its own) and calls done and Receive. A sender writes its frames, or leaves them to the goroutine that is
 // writing. The work is in the parts, each in a file of its own; conn contains the peer's calls and the end of all
 // parts.
 type conn struct {

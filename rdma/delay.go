@@ -86,6 +86,7 @@ func (h *delays) readPercentiles(now time.Duration) Delay {
 		for w := range h.windows {
 			seen += uint64(h.windows[w][b])
 		}
+
 		bound := delayBound(b)
 		if d.P50 == 0 && seen*2 >= d.Count {
 			d.P50 = bound

@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/rdma/stream"
 )
 
-// A read that is of no use any more is given up: its reader gets its memory back at once, and bytes that the peer
-// still sends for it are dropped. So a slow or silent peer holds none of the reader's memory, and keeps its
+// A read whose result nobody needs any more is given up: its reader gets its memory back at once, and bytes that the
+// peer still sends for it are dropped. So a slow or silent peer holds none of the reader's memory, and keeps its
 // connection for when it recovers (decision 0044).
 
 // ReadWithin is ReadEach with a limit: at most some 50 ms after the limit, a chain that has not ended ends with

@@ -100,7 +100,7 @@ func (in *inbox) holdMessage(m heldMessage) error {
 	return nil
 }
 
-// releaseHeld gives back the messages that nobody will get any more.
+// releaseHeld frees the messages that will not be delivered any more.
 func (in *inbox) releaseHeld() {
 	for _, m := range in.held {
 		m.free()

@@ -14,7 +14,7 @@ import (
 // (one-sided, or over the byte stream if that is impossible), delivers it in order and confirms it. So long messages
 // need no memory reserved per peer, and no peer ever gets the right to write.
 const (
-	messageDirect = 16<<10 - 8      // bytes of one SEND besides its number
+	messageDirect = 16<<10 - 8      // bytes of one SEND without its number
 	announced     = uint64(1) << 63 // flag in a message's number: its body is a Remote
 	announcedMax  = 1 << 15         // limit of messages sent after one that the peer has not taken
 )

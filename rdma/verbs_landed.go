@@ -38,8 +38,8 @@ func (p *verbsPair) verifyEntries(v *verbsChain, end int) {
 	}
 }
 
-// tellLanded tells of the reads from one on that have landed, if their entries were good: so the bytes are
-// those that done will vouch for, should it do so.
+// tellLanded reports the reads of a range that have landed, if their entries are good: if done reports success later, it
+// is for these bytes.
 func (v *verbsChain) tellLanded(from, end int) {
 	if v.each == nil {
 		return

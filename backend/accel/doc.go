@@ -18,5 +18,5 @@
 //	    executor is unusable, and returns device.ErrLost.
 //	X3  Submit, Wait, Arrived and Abandon allocate nothing after warm-up.
 //	X4  At most two batches of programs that are not movable are under way; a third gets device.ErrBusy, and
-//	    so does one whose parameters do not fit besides the others'.
+//	    so does one whose parameters do not fit beside those of the others.
 package accel

@@ -9,8 +9,8 @@ import (
 // ErrLost is wrapped by a Submit or Wait whose GPU is lost for good: no later batch can succeed.
 var ErrLost = errors.New("device: GPU lost")
 
-// ErrBusy is wrapped by a Submit that found no room besides the batches under way: once they have ended, the same
-// batch can be submitted again. With nothing under way no Submit wraps it.
+// ErrBusy is wrapped by a Submit that found no room beside the batches that run: when they have ended, the same batch can
+// be submitted again. No Submit wraps it while no batch runs.
 var ErrBusy = errors.New("device: busy with the batches under way")
 
 // ErrUnsupported is wrapped by a Load of a model that this executor cannot run, but another may.

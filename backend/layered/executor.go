@@ -50,7 +50,7 @@ func New(dev *cuda.Device, c Config) (*Executor, error) {
 func (c *Config) fillDefaults(dev *cuda.Device) error {
 	free, _, err := dev.MemoryInfo()
 
-	// Slots and their areas are allocated besides the models, from the rest.
+	// Models get four fifths of the memory; slots and their areas are allocated from the rest.
 	if c.DeviceBytes == 0 {
 		c.DeviceBytes = free / 5 * 4
 	}
@@ -290,8 +290,8 @@ func Kind(index int) (kind, about string, err error) {
 	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), about, dev.Close()
 }
 
-// Libraries names the libraries that products and convolutions may use besides the own kernels on GPU index; "" for
-// none.
+// Libraries names the libraries that matrix products and convolutions may use on GPU index, in addition to our own kernels;
+// "" if there are none.
 func Libraries(index int) (string, error) {
 	dev, err := cuda.Open(cuda.Config{Index: index})
 	if err != nil {

@@ -20,7 +20,7 @@ type lock struct {
 }
 
 func (l *lock) Lock() {
-	// Only who waits is counted: a lock that is free costs no more than a mutex.
+	// Only goroutines that wait are counted, so a free lock costs no more than a mutex.
 	if l.TryLock() {
 		return
 	}

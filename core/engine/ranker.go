@@ -70,8 +70,8 @@ func (u *gpu) profile(m uint32) []time.Duration {
 	return u.b.hello.Models[n].Profile
 }
 
-// usualTime returns a batch's duration by the profile of the GPU's own backend, or else the planned one. A reader who
-// sees that the model is loaded also finds its profile, which is published first.
+// usualTime returns a batch's duration by the profile of the GPU's own backend, or else the planned one. The
+// profile is published before the model is marked as loaded, so a goroutine that sees the mark also finds the profile.
 func (u *gpu) usualTime(f *flight) sched.Duration {
 	n, loaded := u.numberOnBackend(sched.ModelID(f.model))
 	if !loaded {

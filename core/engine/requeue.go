@@ -37,7 +37,7 @@ func (p *partition) requeueRequest(e *Engine, t *turn, f *flight, k int) {
 	r.Avoid = p.groupsToAvoid(e, t.now, f, &r)
 	r.Flags = sched.PastOf(r.Flags)
 
-	// When a session ends its window is cleared: the requests of its batches have nobody to answer.
+	// The window of a session that has ended is cleared: nobody waits for the requests of its batches.
 	s := p.idWindow(r.Origin)
 	if s == nil {
 		p.refuseRequest(t, &r, model.Canceled) // its session is gone

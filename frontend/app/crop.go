@@ -144,6 +144,7 @@ func (c *cropper) cut(_ context.Context, call *Call) error {
 			if !g.classes[o.class] || len(call.Out[g.crops]) == g.most {
 				continue
 			}
+
 			call.Out[g.crops] = append(call.Out[g.crops], c.crop(image, o, g.high, g.wide))
 			if g.boxes >= 0 {
 				var b []byte

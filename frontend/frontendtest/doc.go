@@ -16,7 +16,7 @@
 //	})
 //	client := server.Client(t) // or frontend.Dial to server.Addr, as the program does
 //
-// It runs no model files: a deployment that does is downbeat.Start. Tensors of BYTES are not supported.
+// It runs no model files; downbeat.Start does. Tensors of BYTES are not supported.
 //
 // Concurrency: a Server's methods may be called by any number of goroutines; Answer is called by one at a time for each
 // server.

@@ -25,6 +25,8 @@ func (in *inference) arrangeInputs() *fault {
 		if f := in.findInput(t); f != nil {
 			return f
 		}
+
+		// Each input of the model is given once, in a shape that fits.
 		k := slices.IndexFunc(want, func(w model.Tensor) bool { return w.Name == t.name })
 		if k < 0 {
 			return invalidFault("model %q: input %q: no such input; the model has %s", in.model.Name, t.name, namesOf(want))

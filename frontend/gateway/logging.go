@@ -147,6 +147,7 @@ func (g *Gateway) restLogging(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+
 	if f := g.setLog(changes); f != nil {
 		writeFault(w, f)
 		return

@@ -63,6 +63,7 @@ func (g *Gateway) restDeviceRegister(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) registerDeviceJSON(name string, text []byte) *fault {
 	var handle string
 	var device, size int64
+
 	s := &jsonScanner{text: text}
 	s.eachMember(func(field string) {
 		switch field {
@@ -86,7 +87,7 @@ func (g *Gateway) registerDeviceJSON(name string, text []byte) *fault {
 		return f
 	}
 
-	// JSON's numbers have a sign, the registry's do not.
+	// Sizes are signed in JSON and unsigned in the registry.
 	if size < 0 {
 		return invalidFault("body: byte_size %d: must not be negative", size)
 	}

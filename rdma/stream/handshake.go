@@ -22,8 +22,9 @@ import (
 //	connector → acceptor: HMAC(token, "connector" | both hellos | binding)
 //	acceptor → connector: status, HMAC(token, "acceptor" | both hellos | binding)
 //
-// The connector proves itself first: a stranger who connects gets nothing made of the token that he could try
-// guesses on. Over TLS the binding is the connection's exported key, so that a relay cannot pass proofs on.
+// The connector proves itself first. A stranger who connects therefore gets no value that depends on the token, against
+// which guesses could be tested. Over TLS the binding is the connection's exported key, so that a relay cannot pass
+// proofs on.
 const (
 	magic      = "DBRD"
 	IDBytes    = 16

@@ -182,7 +182,7 @@ func (c Case) prepareInVain(t *testing.T, e device.Executor, s *stream) {
 	}
 }
 
-// loadFails wants a load that fails to leave nothing, and what is served alone.
+// loadFails checks that a failed load leaves nothing behind and does not touch what is served.
 func (c Case) loadFails(t *testing.T) {
 	e, slots := c.loadAll(t)
 	before := e.Memory()
@@ -214,7 +214,7 @@ func (c Case) loadFails(t *testing.T) {
 	}
 }
 
-// checkUnload wants an unloaded model to be refused, and its memory back.
+// checkUnload checks that batches of an unloaded model are refused, and that its memory is free again.
 func (c Case) checkUnload(t *testing.T) {
 	e, slots := c.loadAll(t)
 	m := c.Models[1]

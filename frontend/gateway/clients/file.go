@@ -98,6 +98,7 @@ func parseClients(text []byte, clusterToken string) ([]entry, error) {
 		case e.token == clusterToken:
 			return nil, fieldError(node, at+".token", "it is the cluster's (token_file): want a token of its own")
 		}
+
 		names[e.name], tokens[e.token] = true, true
 		entries = append(entries, e)
 	}
