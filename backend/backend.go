@@ -99,6 +99,9 @@ type Backend struct {
 	loadCallMost time.Duration
 	renumbered   bool // later hellos have other models by the same numbers; guarded by mu
 
+	// spareWeights is held while spare work is weighed and offered, so that no offer overtakes a later one.
+	spareWeights sync.Mutex
+
 	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 
 	spareLoops sync.WaitGroup

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -36,6 +37,16 @@ func (b *Backend) SampleInputs(model, output string, every int, take func(Answer
 
 	all[model] = &sampler{every: uint64(max(1, every)), output: output, take: take}
 	b.samplers.Store(&all) // replaced, never changed: batches read it without a lock
+}
+
+// CountAnswers returns a function that returns how many requests of a model have been answered since. The model is
+// sampled already, or is counted only.
+func (b *Backend) CountAnswers(model string) func() uint64 {
+	if all := b.samplers.Load(); all == nil || (*all)[model] == nil {
+		b.SampleInputs(model, "", math.MaxInt, func(Answered) {})
+	}
+	s := (*b.samplers.Load())[model]
+	return s.seen.Load
 }
 
 // sampleRows passes on rows of a batch that has run.

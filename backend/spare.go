@@ -21,6 +21,8 @@ type SpareWork struct {
 
 	mu      sync.Mutex
 	offer   wire.SpareOffer // as known to the scheduler, or sent when a session opens; Step 0: none
+	value   float64         // of a second of GPU time to the work
+	renewed bool            // the weight has changed during a step: the offer follows its end
 	skipped []uint64        // orders that arrived during a step
 }
 
@@ -52,12 +54,20 @@ func (b *Backend) NewSpareWork(name string, run func(limit time.Duration) (after
 	return w
 }
 
-// Offer states how long a step takes, as an upper bound that normally holds, and the work's share of the spare time
-// among other work. It also resumes work that the scheduler has suspended.
-func (w *SpareWork) Offer(step time.Duration, weight float64) {
+// Offer states how long a step takes, as an upper bound that normally holds, and what a second of GPU time is worth to
+// the work, as plan.TrainingValue does. By its value it has a share of the spare time among this backend's other work,
+// since steps run on their own backend's GPUs only. Offer also resumes work that the scheduler has suspended.
+func (w *SpareWork) Offer(step time.Duration, value float64) {
+	w.b.spareWeights.Lock()
+	defer w.b.spareWeights.Unlock()
 	w.mu.Lock()
-	w.offer.Step, w.offer.Weight = int64(step), weight
+	w.offer.Step, w.value = int64(step), value
+	if step == 0 {
+		w.offer.Weight = 0
+	}
 	w.mu.Unlock()
+
+	w.b.weighSpareWork(w)
 	w.tellOffer()
 }
 
@@ -197,7 +207,7 @@ func (w *SpareWork) runOrder(o spareOrder) {
 	w.b.tellEnd(o.Number)
 
 	// The scheduler may have given up a late step, and with it the work.
-	if w.endSkipped() || late {
+	if w.endSkipped() || late || w.takeRenewed() {
 		w.tellOffer()
 	}
 }

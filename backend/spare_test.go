@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,11 +28,11 @@ func TestSpareStepsRunAsOrdered(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: time.Microsecond})
 	ran := make(chan time.Duration, 8)
 	w := r.NewSpareWork("learn m", func(limit time.Duration) func() { ran <- limit; return nil })
-	w.Offer(2*time.Millisecond, 3)
+	w.Offer(2*time.Millisecond, 3) // the only work: its weight is 1
 	r.Link(false, nil)
 	r.Link(true, nil)
 
-	want := wire.SpareOffer{Name: "learn m", Step: 2e6, Weight: 3}
+	want := wire.SpareOffer{Name: "learn m", Step: 2e6, Weight: 1}
 	if offers, _ := r.sched.spareState(); len(offers) != 2 || offers[0] != want || offers[1] != want {
 		t.Fatalf("offers %+v, want %+v twice", offers, want)
 	}
@@ -68,6 +69,43 @@ func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
 		offers, ends := r.sched.spareState()
 		return len(ends) == 2 && ends[0].Number == 1 && ends[1].Number == 2 && len(offers) == 2
 	})
+}
+
+// TestWorksAreWeighedByTheirValues: a work that is worth more lowers the weight of another, which is told again, but not while
+// its step runs: an offer would resume it if the scheduler had suspended it for that step.
+func TestWorksAreWeighedByTheirValues(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Microsecond})
+	release := make(chan struct{})
+	little := r.NewSpareWork("little", func(time.Duration) func() { <-release; return nil })
+	much := r.NewSpareWork("much", func(time.Duration) func() { return nil })
+	told := func() (all []float64) { // of each offer, the work's number and its weight
+		offers, _ := r.sched.spareState()
+		for _, o := range offers {
+			all = append(all, float64(o.Work), o.Weight)
+		}
+		return all
+	}
+
+	little.Offer(time.Millisecond, 10)
+	r.Spare([]wire.SpareStart{{Number: 1, Step: int64(time.Hour)}})
+	waitUntil(t, "the step runs", func() bool { return little.busy.Load() })
+	much.Offer(time.Millisecond, 20)
+	want := []float64{0, 1, 1, 1}
+	if got := told(); !slices.Equal(got, want) {
+		t.Fatalf("offers %v during the step, want %v", got, want)
+	}
+	close(release)
+	want = append(want, 0, 0.5)
+	waitUntil(t, "the weight after the step", func() bool { return slices.Equal(told(), want) })
+
+	// Without a step it is told at once, and a small change is not told.
+	much.Offer(time.Millisecond, 22)
+	much.Offer(time.Millisecond, 1e9)
+	much.Withdraw()
+	want = append(want, 1, 1, 0, 1.0/16, 1, 1, 0, 1, 1, 0)
+	if got := told(); !slices.Equal(got, want) {
+		t.Errorf("offers %v, want %v", got, want)
+	}
 }
 
 // school is an executor whose device trains, if it has memory for it.

@@ -93,7 +93,7 @@ func (l *Learner) beginTest() (answered int, err error) {
 	return n + m, err
 }
 
-// cutWindow drops the samples of the window from before the drift: they are no part of the new reference.
+// cutWindow drops the samples of the window from before the drift: they are not of the present.
 func (l *Learner) cutWindow() error {
 	s := l.samples
 	old, _, err := l.serving.see(l.referredTo())
@@ -115,12 +115,12 @@ func (l *Learner) referredTo() []Sample {
 	return pick(l.samples.reference, chooseEvenly(len(l.samples.reference), 0, driftMax))
 }
 
-// noteDrift makes the present data the reference and starts learning.
+// noteDrift begins a reference of the present data and starts learning.
 func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.counts.Drifts++
 	l.drifts = append(l.drifts, now)
 
-	l.impact, l.gains = max(report.ImpactHigh, 0), nil // the high bound: few labels may hide a loss
+	l.gain.NoteDrift(report.ImpactHigh) // the high bound: few labels may hide a loss
 
 	// Close a judgement under way: its samples are from before the drift. So are those of a look under way.
 	l.closeTrial()
@@ -129,7 +129,7 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 
 	// A rollback holds only until the next drift, and so does a rate that was lowered for the data before it.
 	l.learning, l.held, l.rate = true, false, l.options.Rate
-	l.best, l.sinceJudge, l.evidence = 0, 0, evidence{}
+	l.sinceJudge, l.evidence = 0, evidence{}
 	l.averaged = min(l.averaged, 2*meanLeast) // the steps before it were towards other data
 	l.samples.noteDrift()
 	l.keepKnown()

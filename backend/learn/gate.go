@@ -30,7 +30,6 @@ var errWorse = errors.New("the candidate has become worse than the serving weigh
 // Afterwards the samples may be trained on.
 func (l *Learner) judgeCandidate(r *Report) error {
 	l.counts.Judged++
-	steps := l.sinceJudge
 	l.sinceJudge = 0
 
 	// Diverged weights do not recover by further training.
@@ -61,7 +60,6 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	// Earlier states of the candidate count with decreasing weight, since it was trained further from them.
 	l.evidence.follow(now)
 	l.samples.use(len(list))
-	l.noteGain(steps)
 
 	switch {
 	case l.evidence.errors() < -worseBy:
@@ -196,6 +194,7 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 		return nil
 	}
 	r.Published = true
+	l.gain.NotePublished(exits.gain())
 	return nil
 }
 
@@ -207,12 +206,4 @@ func (l *Learner) discard(r *Report, count *int, why error) error {
 
 	l.rate /= 2
 	return l.restartCandidate()
-}
-
-// noteGain records the gain per step since the best earlier state of the candidate.
-func (l *Learner) noteGain(steps int) {
-	gain := max(0, l.evidence.gain()-l.best)
-	l.best += gain
-	l.gains = append(l.gains, gain/float64(max(1, steps)))
-	l.gains = l.gains[max(0, len(l.gains)-gainsKept):]
 }

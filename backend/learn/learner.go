@@ -33,21 +33,19 @@ type Learner struct {
 	// candidate is the mean of the trainer's weights over the last steps, since the weights of single steps
 	// fluctuate.
 	candidate  []float32
-	averaged   int       // steps since that mean began; after a drift 2·meanLeast at most
-	rate       float64   // learning rate: Options.Rate, halved with each candidate discarded since the last drift
-	evidence   evidence  // for the candidate
-	beginning  *judge    // the weights with which the learner began; nil: they serve
-	comparing  []Sample  // by which the serving weights are compared with these; nil: no comparison is under way
-	compared   Compared  // the latest ended comparison that was not taken
-	previous   *judge    // the version before the serving one; nil: none
-	regret     evidence  // for that version, since it was replaced
-	against    evidence  // for it, with that by which it was replaced
-	learning   bool      // from the first drift on, except after a rollback
-	held       bool      // after a rollback nothing is published until the next drift
-	sinceJudge int       // steps since the candidate was last judged
-	best       float64   // highest gain of a candidate over the serving weights since the last drift or publication
-	gains      []float64 // per step, by judgement
-	impact     float64
+	averaged   int      // steps since that mean began; after a drift 2·meanLeast at most
+	rate       float64  // learning rate: Options.Rate, halved with each candidate discarded since the last drift
+	evidence   evidence // for the candidate
+	beginning  *judge   // the weights with which the learner began; nil: they serve
+	comparing  []Sample // by which the serving weights are compared with these; nil: no comparison is under way
+	compared   Compared // the latest ended comparison that was not taken
+	previous   *judge   // the version before the serving one; nil: none
+	regret     evidence // for that version, since it was replaced
+	against    evidence // for it, with that by which it was replaced
+	learning   bool     // from the first drift on, except after a rollback
+	held       bool     // after a rollback nothing is published until the next drift
+	sinceJudge int      // steps since the candidate was last judged
+	gain       plan.TrainingGain
 	took       time.Duration // duration of a training step
 
 	trial   *judge          // of the weights under judgement, while it lasts
@@ -56,6 +54,7 @@ type Learner struct {
 	test    *plan.DriftTest // the test of that look, once all its samples are answered
 	alarm   *plan.LossAlarm // between looks; nil: not before the reference is answered
 	alarmed bool            // it was raised
+	watched int             // version whose answers it notes
 
 	known          []Version // versions that served when a drift came, the first version first
 	recalled       []Version // known versions still to be tried since the last drift
@@ -127,19 +126,14 @@ func (l *Learner) current() Version { return l.versions[len(l.versions)-1] }
 // Counts returns the counts so far.
 func (l *Learner) Counts() Counts { return l.counts }
 
-// Worth returns the data from which core/plan computes the value of a second of GPU time for this learner. rate is
-// the rate of the model's answers, in requests/s. Before the first drift the learner is worth nothing; later its
-// worth follows the gain of its steps.
-func (l *Learner) Worth(rate float64) plan.Learner {
-	p := plan.Learner{Rate: rate, Step: l.took, Drifts: slices.Clone(l.drifts)}
-
-	// A learner without gains is worth almost nothing, but uses time that no one else wants: a small gain is better
-	// than none.
-	if l.learning {
-		p.Impact, p.Gains = l.impact, slices.Clone(l.gains)
-		p.Step = max(p.Step, time.Microsecond) // before the first step its length is unknown
+// Worth returns the value of a second of GPU time for this learner, in answers that become right, by the gain that is
+// expected of its steps. rate is the rate of the model's answers, in requests/s.
+func (l *Learner) Worth(rate float64) float64 {
+	worth := plan.Learner{Rate: rate, Gain: l.gain.OfStep(), Step: l.took, Drifts: l.drifts}
+	if worth.Step == 0 {
+		worth.Step = stepAssumed // before the first step its length is unknown
 	}
-	return p
+	return plan.TrainingValue(&worth, l.now, l.options.Period)
 }
 
 // Close frees all memory.

@@ -38,6 +38,7 @@ type Live struct {
 	closed  bool
 	failing bool          // the teacher's latest answer failed; guarded by mu
 	longest time.Duration // of recent steps; guarded by mu
+	rate    answerRate    // guarded by mu
 	// compared are the latest comparisons with the first weights, guarded by mu. Readers hold the slice, so it is
 	// replaced, never changed.
 	compared []AccuracyAfter
@@ -91,6 +92,7 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 	if s.teacher != nil {
 		b.SampleInputs(name, scoresOutput, max(1, about.Every), s.takeInput)
 	}
+	s.rate.count = b.CountAnswers(name)
 	b.Learns(name, s)
 	go s.watchDrift()
 	s.log.Info("the model is trained while it serves", "version", s.learner.Version(), "samples", len(initial), "teacher", about.Teacher)

@@ -89,6 +89,7 @@ func (s *Live) watchDrift() {
 		s.mu.Lock()
 		s.takeSamples()
 		s.noteStanding()
+		s.rate.note(time.Since(s.began))
 		s.learner.BeginLook(time.Since(s.began))
 		s.beginComparison()
 		due := !s.closed && (s.learner.LookReady() || s.learner.Settling())
@@ -162,7 +163,7 @@ func (s *Live) offerSteps() {
 		return
 	}
 
-	s.work.Offer(s.stepLength(), 1)
+	s.work.Offer(s.stepLength(), s.learner.Worth(s.rate.perSecond))
 }
 
 // stepLength is the length to ask for. If it is too short, batches wait behind the step; if it is too long, fewer idle

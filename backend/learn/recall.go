@@ -83,6 +83,7 @@ func (l *Learner) judgeRecalled(r *Report) error {
 	}
 	r.Published = true
 	l.counts.Recalled++
+	l.gain.NotePublished(l.recallEvidence.gain())
 	return l.restartCandidate()
 }
 

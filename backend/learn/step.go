@@ -53,7 +53,8 @@ const (
 	// meanMost at most: single steps fluctuate, and a longer mean is the better the less the weights still move.
 	meanLeast = 20
 	meanMost  = 150
-	gainsKept = 32
+	// stepAssumed is the length of a training step before the first: that of a small net on a processor.
+	stepAssumed = 5 * time.Millisecond
 	// forgetMost is the largest accepted loss of accuracy on the first data.
 	forgetMost = 0.02
 )
@@ -169,6 +170,7 @@ func (l *Learner) train(r *Report, limit time.Duration) error {
 	l.averageWeights()
 	l.counts.Steps++
 	l.sinceJudge++
+	l.gain.NoteStep()
 	return nil
 }
 

@@ -95,9 +95,9 @@ func (l *Learner) publish(weights []float32, better evidence) error {
 		}
 	}
 
-	// A look under way compares features of the old weights, so drop it. So does the alarm with their answers.
+	// A look under way compares features of the old weights, so drop it. The alarm waits for answers of the new ones.
 	l.test = nil
-	l.resetAlarm()
+	l.pauseAlarm()
 
 	l.dropPrevious()
 	if l.beginning == nil {
@@ -108,7 +108,7 @@ func (l *Learner) publish(weights []float32, better evidence) error {
 	l.previous, l.regret = l.serving, evidence{}
 	l.against = better.reversed()
 	l.serving = fresh
-	l.evidence, l.best = evidence{}, 0
+	l.evidence = evidence{}
 	l.versions = append(l.versions, next)
 	l.versions = l.versions[max(0, len(l.versions)-versionsKept):]
 	l.counts.Published++
@@ -125,7 +125,7 @@ func (l *Learner) dropPrevious() {
 
 // restartCandidate sets the candidate to the serving weights.
 func (l *Learner) restartCandidate() error {
-	l.sinceJudge, l.gains = 0, nil
+	l.sinceJudge = 0
 	l.evidence, l.averaged = evidence{}, 0
 
 	// Reset the trainer as well: the mean must not follow discarded weights.

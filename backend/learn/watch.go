@@ -35,13 +35,13 @@ func (l *Learner) watchNext(batch int) []Sample {
 func (l *Learner) noteWatched() {
 	s := l.samples
 	if !l.watches() {
-		l.resetAlarm()
+		l.pauseAlarm()
 		return
 	}
 
 	// While the reference grows there is nothing to watch, and more of it tells a loss better.
-	if l.alarm == nil && len(s.unwatched) > 0 {
-		l.alarm = plan.NewLossAlarm(l.serving.countKnown(s.reference), l.levelOfEach())
+	if len(s.unwatched) > 0 {
+		l.openAlarm()
 	}
 
 	for len(s.unwatched) > 0 && !l.alarmed {
@@ -52,6 +52,17 @@ func (l *Learner) noteWatched() {
 		s.unwatched = s.unwatched[1:]
 		l.alarmed = l.alarm.Note(right)
 	}
+}
+
+// openAlarm lets the alarm watch the serving weights from now on.
+func (l *Learner) openAlarm() {
+	switch {
+	case l.alarm == nil:
+		l.alarm = plan.NewLossAlarm(l.serving.countKnown(l.samples.reference), l.levelOfEach())
+	case l.watched != l.Version():
+		l.alarm.Follow(l.serving.countKnown(l.samples.reference))
+	}
+	l.watched = l.Version()
 }
 
 // answerWatched does both for a learner with long steps, and returns the number of answered samples.
@@ -85,7 +96,12 @@ func (l *Learner) noteAlarm(now time.Duration) plan.DriftReport {
 	return report
 }
 
-// resetAlarm begins to watch anew: other weights serve, or a period begins.
+// resetAlarm begins to watch anew: a period begins, or there is another reference.
 func (l *Learner) resetAlarm() {
-	l.alarm, l.alarmed, l.samples.unwatched = nil, false, nil
+	l.pauseAlarm()
+	l.alarm = nil
 }
+
+// pauseAlarm leaves samples out until the serving weights have answered the reference. The alarm's level is that of a
+// period, however often other weights serve in it: so it goes on from what it has noted.
+func (l *Learner) pauseAlarm() { l.alarmed, l.samples.unwatched = false, nil }

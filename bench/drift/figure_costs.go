@@ -131,13 +131,14 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 
 	// The repeated decision is which learner gets the next step.
-	learners := make([]plan.Learner, 8)
-	for i := range learners {
-		learners[i] = plan.Learner{Rate: 1000, Step: 5 * time.Millisecond, Impact: 0.05, Drifts: []time.Duration{0}, Gains: []float64{1e-4, 2e-4}}
-	}
+	values := make([]float64, 8)
+	learner := plan.Learner{Rate: 1000, Step: 5 * time.Millisecond, Gain: 1e-4, Drifts: []time.Duration{0}}
 
 	share, err := timeOf(func() error {
-		plan.ShareTraining(plan.ValueTraining(learners, Period, Period), 0, 0)
+		for i := range values {
+			values[i] = plan.TrainingValue(&learner, Period, Period)
+		}
+		plan.WeighTraining(values)
 		return nil
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/learn"
+	"downbeat.dev/core/plan"
 )
 
 // Policy is a way to learn beside serving, or not to.
@@ -82,16 +83,17 @@ func (n *none) alarms(int) int                      { return 0 }
 func (n *none) finishShare() float64                { return n.served.finish }
 func (n *none) close()                              {}
 
-// ours has a learner for each model. They train in idle GPU time, which they share evenly, as the scheduler shares it
-// between spare work of the same weight. That steps delay no batch is tested elsewhere, with the scheduler.
+// ours has a learner for each model. They train in idle GPU time, which they share by the weights that a backend gives
+// their spare work, as the scheduler does. That steps delay no batch is tested elsewhere, with the scheduler.
 type ours struct {
 	setting  Setting
 	served   served
 	learners []*learn.Learner
-	answers  []answering     // by model
-	left     time.Duration   // idle GPU time still available for steps
-	given    time.Duration   // all of it so far
-	used     []time.Duration // by each learner
+	answers  []answering   // by model
+	left     time.Duration // idle GPU time still available for steps
+	given    time.Duration // all of it so far
+	used     []float64     // by each learner, by weight, in seconds
+	shares   []float64     // weight of each learner's spare work
 }
 
 func openOurs(s Setting, streams []*stream) (learning, error) {
@@ -155,6 +157,8 @@ func (o *ours) endSecond(now time.Duration) error {
 		o.left -= answerTime(inputs)
 	}
 
+	o.weigh()
+
 	// The last step may run over; the next second pays for it.
 	for o.left > 0 {
 		did, err := o.step()
@@ -165,7 +169,16 @@ func (o *ours) endSecond(now time.Duration) error {
 	return nil
 }
 
-// step lets the learner that has used the least GPU time do a step.
+// weigh gives each learner its weight, as a backend does. The models have the same rate.
+func (o *ours) weigh() {
+	var values []float64
+	for _, l := range o.learners {
+		values = append(values, l.Worth(o.setting.rate()/float64(len(o.learners))))
+	}
+	o.shares = plan.WeighTraining(values)
+}
+
+// step lets the learner that has used the least GPU time by its weight do a step.
 func (o *ours) step() (did bool, err error) {
 	order := make([]int, len(o.learners))
 	for i := range order {
@@ -190,7 +203,7 @@ func (o *ours) step() (did bool, err error) {
 			cost = trainTime()
 		}
 		o.left -= cost
-		o.used[i] += cost
+		o.used[i] += cost.Seconds() / o.shares[i]
 		return true, nil
 	}
 	return false, nil

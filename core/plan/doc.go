@@ -27,7 +27,8 @@
 //	OrderVariants, FloorsOf, LoadNow   direct consequences of backends' announcements
 //	SplitLatency  an application's latency among its stages                     UNIFIED U9
 //	Drift         whether a period's inputs differ from the training data       AdaInf §3.2, corrected
-//	ValueTraining the value of GPU time to a learner                            UNIFIED U8
+//	TrainingValue the value of GPU time to a learner, by its TrainingGain       UNIFIED U8
+//	WeighTraining the learners' weights in spare time, by these values          UNIFIED U8
 //	Admit         whether a session may open, and which one could instead       Rim §3.4, UNIFIED U9
 //
 // Units: times are time.Duration, or float64 seconds for prices and sums. Rates are in requests/s, demand in GPUs

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 )
 
 // drawFeatures draws inputs of 32 correlated dimensions, shifted in one direction.
@@ -123,30 +122,37 @@ func TestDriftRefuses(t *testing.T) {
 	}
 }
 
-func TestTrainingGoesWhereItIsWorthMost(t *testing.T) {
-	const step, prior = 10 * time.Millisecond, 100 * time.Second
-	learners := []Learner{
-		{Rate: 100, Impact: 0.10, Step: step},                                                    // 100·100·0.0005/0.01
-		{Rate: 100, Impact: 0.05, Step: step},                                                    // half of the possible gain
-		{Rate: 100, Impact: 0.10, Step: 2 * step},                                                // steps twice as long
-		{Rate: 100, Impact: 0.10, Step: step, Gains: make([]float64, 100)},                       // no further gain
-		{Rate: 100, Impact: 0.10, Step: step, Drifts: []time.Duration{100 * time.Second, 200e9}}, // frequent drifts
-		{Rate: 100, Impact: 0.10},                                                                // cannot be trained
-		{Rate: math.NaN(), Impact: 0.10, Step: step},
-		{Rate: 100, Impact: -0.1, Step: step, Gains: []float64{math.NaN(), -1}},
+// TestAWindowThatRaisedAFalseAlarmIsNoReference: a window that looks unlike the reference by chance looks unlike the next
+// window, too. So the reference after an alarm has to be of later samples: then the next alarm is as rare as any.
+func TestAWindowThatRaisedAFalseAlarmIsNoReference(t *testing.T) {
+	const level = 0.1
+	differ := func(old, recent Features) bool {
+		r, err := Drift(old, recent, Answers{}, Answers{}, 2*level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Drifted
 	}
-	v := ValueTraining(learners, 200*time.Second, prior)
-	if abs(v[0].Value-500) > 1e-9 || abs(v[1].Value-250) > 1e-9 || abs(v[2].Value-250) > 1e-9 || v[3].Value > 0.1 || abs(v[4].Value-500*2/3.0) > 1e-6 ||
-		v[5].Value != 0 || v[6].Value != 0 || v[7].Value != 0 {
-		t.Errorf("%+v", v)
-	}
-	for _, c := range []struct{ price, most, bought float64 }{{400, 0, 0}, {400, 0.1, 0.1}, {600, 0.1, 0}, {400, math.Inf(1), 1}} {
-		if bought := ShareTraining(v, c.price, c.most); bought != c.bought || v[0].Share != 1 || v[1].Share != 0 {
-			t.Errorf("at a price of %v, at most %v: %v bought, %+v", c.price, c.most, bought, v)
+
+	alarms, same, later := 0, 0, 0
+	for period := range uint64(1500) {
+		rng := rand.New(rand.NewPCG(period, 71))
+		window := drawFeatures(rng, 60, 0, 1)
+		if !differ(drawFeatures(rng, 60, 0, 1), window) {
+			continue
+		}
+		alarms++
+		next := drawFeatures(rng, 60, 0, 1)
+		if differ(window, next) {
+			same++
+		}
+		if differ(drawFeatures(rng, 60, 0, 1), next) {
+			later++
 		}
 	}
-	if bought := ShareTraining(nil, 0, 1); bought != 0 {
-		t.Errorf("nobody buys %v", bought)
+	t.Logf("after %d false alarms of 1,500 another one: %d with the window as the reference, %d with later samples", alarms, same, later)
+	if same < 2*later || float64(later) > 2*level*float64(alarms) {
+		t.Errorf("%d and %d, want at least twice as many with the window", same, later)
 	}
 }
 

@@ -36,17 +36,25 @@ func NewLossAlarm(reference Answers, level float64) *LossAlarm {
 		return nil
 	}
 
+	a := &LossAlarm{most: 1 / level}
+	a.Follow(reference)
+	return a
+}
+
+// Follow watches the answers of another version of the model from the next answer on, against that version's answers to
+// the reference. What the bets have won or lost stays: an alarm that began anew with every version would have its level
+// each time, not once in a period.
+func (a *LossAlarm) Follow(reference Answers) {
 	// Few answers tell the reference's share only roughly; assume one and a half standard errors more wrong ones.
 	n := float64(reference.Labelled)
 	wrong := (n - float64(reference.Right) + 1) / (n + 2)
 	wrong = min(0.5, wrong+1.5*math.Sqrt(wrong*(1-wrong)/n))
 
-	a := &LossAlarm{most: 1 / level, reference: reference}
+	a.reference = reference
 	for i, loss := range alarmLosses {
 		more := wrong + loss*(1-wrong)
-		a.bets[i] = bet{right: (1 - more) / (1 - wrong), wrong: more / wrong}
+		a.bets[i].right, a.bets[i].wrong = (1-more)/(1-wrong), more/wrong
 	}
-	return a
 }
 
 // Note adds an answer, and reports whether the alarm is raised.

@@ -41,6 +41,40 @@ func TestLossAlarmsAreRarelyFalse(t *testing.T) {
 	}
 }
 
+// TestOtherVersionsRaiseNoMoreAlarms has 4,000 periods without a loss in which another version serves every few answers. An
+// alarm that began anew each time would be false in up to 1.4 % of them.
+func TestOtherVersionsRaiseNoMoreAlarms(t *testing.T) {
+	const level, each = 0.05 / 6, 50
+	for _, share := range []float64{0.85, 0.92, 0.97} {
+		alarms, anew := 0, 0
+		for period := range uint64(4000) {
+			rng := rand.New(rand.NewPCG(period, 92))
+			a := NewLossAlarm(drawAnswers(rng, 256, share), level)
+			raised, raisedAnew := false, false
+			for range 750 / each {
+				reference := drawAnswers(rng, 256, share)
+				a.Follow(reference)
+				b := NewLossAlarm(reference, level)
+				for range each {
+					right := rng.Float64() < share
+					raised = a.Note(right) || raised
+					raisedAnew = b.Note(right) || raisedAnew
+				}
+			}
+			if raised {
+				alarms++
+			}
+			if raisedAnew {
+				anew++
+			}
+		}
+		t.Logf("%.2f right: %.2f %% false alarms, %.2f %% if it begins anew", share, float64(alarms)/40, float64(anew)/40)
+		if alarms > 33 || alarms >= anew {
+			t.Errorf("%d false alarms in 4,000 periods, want at most 33 and fewer than %d", alarms, anew)
+		}
+	}
+}
+
 // TestLossAlarmIsQuick has losses in the middle of a period, and tells after how many answers the alarm is raised, and how well it knows
 // when they began.
 func TestLossAlarmIsQuick(t *testing.T) {

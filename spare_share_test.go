@@ -1,0 +1,56 @@
+//go:build linux
+
+package downbeat
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestValuesShareSpareTime: what a second of GPU time is worth to a backend's works reaches the scheduler, and it orders
+// their steps by that: nine in ten are of the work that is worth sixteen times as much. A new value of the one changes the
+// weight of the other.
+func TestValuesShareSpareTime(t *testing.T) {
+	c := emulated(t, Default().Roles)
+	c.Emulate = 1
+	s := start(t, c)
+	var ran [2]atomic.Int64
+	step := func(i int) func(time.Duration) func() {
+		return func(time.Duration) func() { ran[i].Add(1); return nil }
+	}
+	little := s.Backend().NewSpareWork("little", step(0))
+	much := s.Backend().NewSpareWork("much", step(1))
+	weights := func() (all [2]float64) {
+		x, err := s.engine.Explain()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range x.Spare {
+			switch w.Name {
+			case "little":
+				all[0] = w.Weight
+			case "much":
+				all[1] = w.Weight
+			}
+		}
+		return all
+	}
+
+	little.Offer(time.Millisecond, 10)
+	waitFor(t, func() bool { return weights() == [2]float64{1, 0} })
+	much.Offer(time.Millisecond, 1000)
+	waitFor(t, func() bool { return weights() == [2]float64{1.0 / 16, 1} })
+
+	before := [2]int64{ran[0].Load(), ran[1].Load()}
+	waitFor(t, func() bool { return ran[1].Load() >= before[1]+160 })
+	if n, m := ran[0].Load()-before[0], ran[1].Load()-before[1]; n == 0 || m < 9*n {
+		t.Errorf("%d and %d steps, want about one in sixteen", n, m)
+	}
+
+	// A drift of the other model has made it worth more: both weights change.
+	little.Offer(time.Millisecond, 2000)
+	waitFor(t, func() bool { return weights() == [2]float64{1, 0.5} })
+	little.Withdraw()
+	waitFor(t, func() bool { return weights() == [2]float64{0, 1} })
+}
