@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"downbeat.dev/backend/learn"
 )
 
 // TestValuesShareSpareTime: what a second of GPU time is worth to a backend's works reaches the scheduler, and it orders
@@ -19,6 +21,7 @@ func TestValuesShareSpareTime(t *testing.T) {
 	step := func(i int) func(time.Duration) func() {
 		return func(time.Duration) func() { ran[i].Add(1); return nil }
 	}
+	learn.ShareSpareTime(s.Backend().Backend)
 	little := s.Backend().NewSpareWork("little", step(0))
 	much := s.Backend().NewSpareWork("much", step(1))
 	weights := func() (all [2]float64) {

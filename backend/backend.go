@@ -101,6 +101,7 @@ type Backend struct {
 
 	// spareWeights is held while spare work is weighed and offered, so that no offer overtakes a later one.
 	spareWeights sync.Mutex
+	weigh        func(values []float64) []float64 // nil: all have the weight 1; guarded by spareWeights
 
 	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 

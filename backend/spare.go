@@ -55,8 +55,8 @@ func (b *Backend) NewSpareWork(name string, run func(limit time.Duration) (after
 }
 
 // Offer states how long a step takes, as an upper bound that normally holds, and what a second of GPU time is worth to
-// the work, as plan.TrainingValue does. By its value it has a share of the spare time among this backend's other work,
-// since steps run on their own backend's GPUs only. Offer also resumes work that the scheduler has suspended.
+// the work, in any unit. By its value it has a share of the spare time among this backend's other work (WeighSpareWork), since steps
+// run on their own backend's GPUs only. Offer also resumes work that the scheduler has suspended.
 func (w *SpareWork) Offer(step time.Duration, value float64) {
 	w.b.spareWeights.Lock()
 	defer w.b.spareWeights.Unlock()

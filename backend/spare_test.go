@@ -75,6 +75,12 @@ func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
 // its step runs: an offer would resume it if the scheduler had suspended it for that step.
 func TestWorksAreWeighedByTheirValues(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Microsecond})
+	r.WeighSpareWork(func(values []float64) (weights []float64) {
+		for _, v := range values {
+			weights = append(weights, max(1.0/16, v/slices.Max(values)))
+		}
+		return weights
+	})
 	release := make(chan struct{})
 	little := r.NewSpareWork("little", func(time.Duration) func() { <-release; return nil })
 	much := r.NewSpareWork("much", func(time.Duration) func() { return nil })

@@ -1,13 +1,17 @@
 package backend
 
-import (
-	"slices"
-
-	"downbeat.dev/core/plan"
-)
+import "slices"
 
 // weightStep is the relative change from which other work's weight is told: values change with every step.
 const weightStep = 0.25
+
+// WeighSpareWork sets how values of spare work become weights, one for each value and all above 0. Until then all work has
+// the weight 1.
+func (b *Backend) WeighSpareWork(weigh func(values []float64) []float64) {
+	b.spareWeights.Lock()
+	defer b.spareWeights.Unlock()
+	b.weigh = weigh
+}
 
 // weighSpareWork gives all offered work a weight by its value. changed is offered by the caller; other work is offered
 // again if its weight has changed much. The caller holds spareWeights.
@@ -25,8 +29,12 @@ func (b *Backend) weighSpareWork(changed *SpareWork) {
 		}
 	}
 
-	for i, weight := range plan.WeighTraining(values) {
-		if w := offered[i]; w.setWeight(weight, w == changed) {
+	weights := slices.Repeat([]float64{1}, len(values))
+	if b.weigh != nil {
+		weights = b.weigh(values)
+	}
+	for i, w := range offered {
+		if w.setWeight(weights[i], w == changed) {
 			w.tellOffer()
 		}
 	}

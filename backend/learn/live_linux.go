@@ -14,6 +14,7 @@ import (
 
 	"downbeat.dev/backend"
 	"downbeat.dev/backend/train"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/repo"
 )
 
@@ -85,6 +86,7 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 	}
 
 	s.noteStanding()
+	ShareSpareTime(b)
 	s.work = b.NewSpareWork("learn "+name, s.trainOnce)
 	if s.gpu >= 0 {
 		s.work.PinTo(s.gpu)
@@ -98,6 +100,9 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 	s.log.Info("the model is trained while it serves", "version", s.learner.Version(), "samples", len(initial), "teacher", about.Teacher)
 	return s, nil
 }
+
+// ShareSpareTime lets the learners of a backend share its spare time by what it is worth to them.
+func ShareSpareTime(b *backend.Backend) { b.WeighSpareWork(plan.WeighTraining) }
 
 // openLearner creates the learner of the newest version.
 func (s *Live) openLearner(b *backend.Backend, repository, library string, initial []Sample) error {
