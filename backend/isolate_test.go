@@ -130,7 +130,7 @@ func checkBadRows(t *testing.T, executors []device.Executor) {
 			t.Errorf("batch %v: Done says %v, want %v", ids, d.Failures, failures)
 		}
 	}
-	if n := strings.Count(lines.String(), "requests fail alone"); n != 1 || !strings.Contains(lines.String(), front.node.Addr()) {
+	if n := strings.Count(lines.String(), "single requests fail in batches that succeed"); n != 1 || !strings.Contains(lines.String(), front.node.Addr()) {
 		t.Errorf("whose rows are bad was said %d times, want once, with the address:\n%s", n, lines.String())
 	}
 	if !b.Ready() {
