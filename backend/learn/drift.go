@@ -93,7 +93,7 @@ func (l *Learner) beginTest() (answered int, err error) {
 	return n + m, err
 }
 
-// cutWindow drops the samples of the window from before the drift: they are not of the present.
+// cutWindow drops the samples of the window from before the drift: they are no part of the new reference.
 func (l *Learner) cutWindow() error {
 	s := l.samples
 	old, _, err := l.serving.see(l.referredTo())
@@ -115,7 +115,7 @@ func (l *Learner) referredTo() []Sample {
 	return pick(l.samples.reference, chooseEvenly(len(l.samples.reference), 0, driftMax))
 }
 
-// noteDrift begins a reference of the present data and starts learning.
+// noteDrift makes the present data the reference and starts learning.
 func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.counts.Drifts++
 	l.drifts = append(l.drifts, now)

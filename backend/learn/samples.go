@@ -1,22 +1,17 @@
 package learn
 
-import (
-	"math/rand/v2"
-	"slices"
-)
+import "math/rand/v2"
 
 // Limits on the numbers of kept samples.
 const (
-	recentMax = 2048 // of the present, for training
-	oldMax    = 4096 // of all earlier data, for training
-	freshMax  = 512  // of the present, not yet used to judge a candidate
-	// referenceLeast are the samples of a reference with which a look may compare a window.
-	referenceLeast = 64
-	judgeOldMax    = 384 // held out of the first data, to judge forgetting
-	driftMax       = 256 // held out to detect drift, of the reference; plan.Drift compares no more
-	windowMax      = 512 // of a period, whose answers are compared with the reference's
-	lookedMost     = 128 // of them, whose features are compared too
-	waitMax        = 256 // inputs that wait for a label
+	recentMax   = 2048 // of the present, for training
+	oldMax      = 4096 // of all earlier data, for training
+	freshMax    = 512  // of the present, not yet used to judge a candidate
+	judgeOldMax = 384  // held out of the first data, to judge forgetting
+	driftMax    = 256  // held out to detect drift, of the reference; plan.Drift compares no more
+	windowMax   = 512  // of a period, whose answers are compared with the reference's
+	lookedMost  = 128  // of them, whose features are compared too
+	waitMax     = 256  // inputs that wait for a label
 )
 
 // ring keeps the latest samples.
@@ -79,11 +74,10 @@ type samples struct {
 
 	judgesOld []Sample // of the first data; never changed
 
-	reference []Sample // of the time since the last drift, or of the first data
+	reference []Sample // the drift samples of the last drift, or of the first data
 	filling   bool     // the reference is still too small
 	window    []Sample // the latest drift samples since the period's start
 	windowAt  int      // drift samples of the period before them
-	raised    []Sample // the window that raised the last alarm, until the period ends
 	unwatched []Sample // those of the window whose answers the alarm has not noted, the oldest first
 
 	latest []Sample // since the previous comparison with the first weights
@@ -155,14 +149,13 @@ func (s *samples) addToTraining(list []Sample) {
 
 // endPeriod makes the period's drift samples training samples, and begins an empty window.
 func (s *samples) endPeriod() {
-	s.addToTraining(s.raised)
 	s.addToTraining(s.window)
-	s.raised = nil
 	s.clearWindow()
-	s.filling = s.filling && len(s.reference) < referenceLeast
+	s.filling = false
 }
 
-// noteDrift begins a new reference. Earlier samples are no longer the present and move to the old samples.
+// noteDrift makes the drift window the new reference. Earlier samples are no longer the present and move to the old
+// samples.
 func (s *samples) noteDrift() {
 	for _, one := range s.recent.takeAll() {
 		s.old.add(one, s.rng)
@@ -177,16 +170,12 @@ func (s *samples) noteDrift() {
 	s.use(len(s.fresh) / 2)
 
 	// Nothing is compared with the former reference any more.
-	for _, one := range slices.Concat(s.raised, s.reference) {
+	for _, one := range s.reference {
 		s.old.add(one, s.rng)
 	}
-
-	// The window has raised the alarm because it looks as it does. If the alarm is false, it looks unlike the present, and the
-	// next windows would differ from it, too. So the reference is of samples that come after it. The window judges nothing
-	// either: it has more wrong answers of the serving weights than the present.
-	s.raised = s.window
-	s.reference, s.unwatched, s.filling = nil, nil, true
+	s.reference, s.unwatched = s.window, nil
 	s.clearWindow()
+	s.filling = len(s.reference) < driftMax
 }
 
 func (s *samples) clearWindow() { s.window, s.windowAt = nil, 0 }

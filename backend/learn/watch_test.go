@@ -31,12 +31,12 @@ func TestALossBetweenLooksIsNoticed(t *testing.T) {
 			}
 		}
 
-		t.Logf("brief steps %v: noticed at %d s, %d training samples of the present", brief, noticed, len(l.samples.recent.samples))
+		t.Logf("brief steps %v: noticed at %d s, %d samples of the present", brief, noticed, len(l.samples.reference))
 		if noticed <= nightfall || noticed > nightfall+10 {
 			t.Errorf("brief steps %v: noticed at %d s, want within 10 s of %d", brief, noticed, nightfall)
 		}
-		if n := len(l.samples.recent.samples); n < 10 || n > 40*(noticed-nightfall+2) {
-			t.Errorf("brief steps %v: %d training samples since the loss", brief, n)
+		if n := len(l.samples.reference); n < 10 || n > 15*(noticed-nightfall+2) {
+			t.Errorf("brief steps %v: %d samples since the loss", brief, n)
 		}
 		if l.gain.OfStep() < 2e-4 || l.alarm != nil || l.alarmed {
 			t.Errorf("brief steps %v: a step gains %v, the alarm is on: %v", brief, l.gain.OfStep(), l.alarm != nil)
@@ -121,8 +121,8 @@ func TestALossIsNoticedSoon(t *testing.T) {
 	}
 }
 
-// TestALookKeepsThePresent: night falls in the middle of a period, and a look notices it, not the alarm. Only samples of
-// the night are trained on as the present's.
+// TestALookKeepsThePresent: night falls in the middle of a period, and a look notices it, not the alarm. The new reference
+// has samples of the night only; with those of the day the next period would differ from it, too.
 func TestALookKeepsThePresent(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
@@ -135,10 +135,7 @@ func TestALookKeepsThePresent(t *testing.T) {
 	if _, _, err := l.Look(l.lookAfter(3)); err != nil || l.Counts().Drifts != 1 {
 		t.Fatalf("%+v, %v", l.Counts(), err)
 	}
-	if n := len(l.samples.fresh) + len(l.samples.recent.samples) + len(l.samples.raised); n < 4*35 || n > 4*45 {
-		t.Errorf("%d samples of the present, of 320 of which 160 are of the night", n)
-	}
-	if len(l.samples.reference) != 0 || !l.samples.filling {
-		t.Errorf("%d samples that raised the alarm are the reference", len(l.samples.reference))
+	if n := len(l.samples.reference); n < 35 || n > 45 {
+		t.Errorf("%d samples of the present, of 80 of which 40 are of the night", n)
 	}
 }
