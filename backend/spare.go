@@ -195,9 +195,8 @@ func (w *SpareWork) runOrder(o spareOrder) {
 		time.Sleep(wait)
 	}
 
-	began := w.b.now()
 	after := w.run(time.Duration(o.Step))
-	late := w.b.now()-began > time.Duration(o.Step)
+	late := w.b.now() > o.begin+time.Duration(o.Step) // a short step that began late, too
 	if after != nil {
 		w.endWithPause(o, after)
 		return

@@ -71,6 +71,23 @@ func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
 	})
 }
 
+// TestAStepThatBeginsLateIsOfferedAnew: the scheduler expects a step's end by when it should have begun, and may have given
+// up a short one that began late.
+func TestAStepThatBeginsLateIsOfferedAnew(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Microsecond})
+	w := r.NewSpareWork("learn m", func(time.Duration) func() { return nil })
+	w.Offer(10*time.Second, 1)
+
+	// The first is in time and has no further offer, or there would be three.
+	r.Spare([]wire.SpareStart{{Number: 1, Step: int64(10 * time.Second)}})
+	waitUntil(t, "the first step's end", func() bool { _, ends := r.sched.spareState(); return len(ends) == 1 })
+	r.Spare([]wire.SpareStart{{Number: 2, Step: int64(10 * time.Second), Start: -int64(11 * time.Second)}})
+	waitUntil(t, "the second step's end and the new offer", func() bool {
+		offers, ends := r.sched.spareState()
+		return len(ends) == 2 && len(offers) == 2
+	})
+}
+
 // TestWorksAreWeighedByTheirValues: a work that is worth more lowers the weight of another, which is told again, but not while
 // its step runs: an offer would resume it if the scheduler had suspended it for that step.
 func TestWorksAreWeighedByTheirValues(t *testing.T) {
