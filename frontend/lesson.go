@@ -19,7 +19,7 @@ type LabelledSample struct {
 	// that version again. Version is empty if the answer is not known, or is another model's of the family.
 	Answered uint32
 	Version  string
-	// Sure is the probability that Version gave to Class, from 0 to 1: the softmax of its scores. The learner judges by
+	// Sure is the probability that Version gave to Class, from 0 to 1: a classifier's score of it. The learner judges by
 	// it. 0: not known; then the learner asks that version again when it judges.
 	Sure float32
 }

@@ -296,18 +296,14 @@ func bestClass(scores []float32) (best int) {
 	return best
 }
 
-// probability returns the softmax of a class; 0 if the scores are not finite, or there is none for the class.
+// probability returns the probability of a class; 0 if there is none of the class. A classifier's scores are
+// probabilities (train.Classes).
 func probability(scores []float32, class int) float32 {
 	if class < 0 || class >= len(scores) {
 		return 0
 	}
-
-	best, sum := float64(scores[bestClass(scores)]), 0.0
-	for _, s := range scores {
-		sum += math.Exp(float64(s) - best)
-	}
-	if p := math.Exp(float64(scores[class])-best) / sum; p >= 0 && p <= 1 {
-		return float32(p)
+	if p := scores[class]; p >= 0 && p <= 1 {
+		return p
 	}
 	return 0
 }

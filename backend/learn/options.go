@@ -107,7 +107,7 @@ type Sample struct {
 type Served struct {
 	Version int // its number; 0: the answer is not known
 	Class   int // with the best score
-	// Sure is the probability that this version gave to the sample's true class: the softmax of its scores; 0: not known.
+	// Sure is the probability that this version gave to the sample's true class, its score; 0: not known.
 	Sure float32
 }
 

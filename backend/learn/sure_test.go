@@ -10,7 +10,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestProbability is the softmax, and 0 where there is none.
+// TestProbability is the class's score, which is a probability, and 0 where there is none.
 func TestProbability(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for _, c := range []struct {
@@ -18,8 +18,8 @@ func TestProbability(t *testing.T) {
 		class  int
 		want   float64
 	}{
-		{[]float32{1, 1}, 0, 0.5}, {[]float32{0, float32(math.Log(3))}, 1, 0.75}, {[]float32{1e30, -1e30}, 0, 1}, {[]float32{1e30, -1e30}, 1, 0},
-		{[]float32{nan, 1}, 1, 0}, {[]float32{1, nan}, 0, 0}, {[]float32{inf, 1}, 0, 0}, {[]float32{1, 1}, 2, 0}, {[]float32{1}, -1, 0}, {nil, 0, 0},
+		{[]float32{0.25, 0.75}, 1, 0.75}, {[]float32{1, 0}, 0, 1}, {[]float32{1, 0}, 1, 0}, {[]float32{2, -1}, 0, 0}, {[]float32{2, -1}, 1, 0},
+		{[]float32{nan, 1}, 0, 0}, {[]float32{inf, 1}, 0, 0}, {[]float32{0.5, 0.5}, 2, 0}, {[]float32{1}, -1, 0}, {nil, 0, 0},
 	} {
 		if got := probability(c.scores, c.class); math.Abs(float64(got)-c.want) > 1e-6 {
 			t.Errorf("class %d of %v: %v, want %v", c.class, c.scores, got, c.want)
