@@ -11,7 +11,7 @@ import (
 )
 
 // TestValuesShareSpareTime: what a second of GPU time is worth to a backend's works reaches the scheduler, and it orders
-// their steps by that: nine in ten are of the work that is worth sixteen times as much. A new value of the one changes the
+// their steps by that: three in four at least are of the work that is worth a hundred times as much. A new value of the one changes the
 // weight of the other.
 func TestValuesShareSpareTime(t *testing.T) {
 	const spareStep = 5 * time.Millisecond // none takes as long
@@ -44,7 +44,7 @@ func TestValuesShareSpareTime(t *testing.T) {
 	little.Offer(spareStep, 10)
 	waitFor(t, func() bool { return weights() == [2]float64{1, 0} })
 	much.Offer(spareStep, 1000)
-	waitFor(t, func() bool { return weights() == [2]float64{1.0 / 16, 1} })
+	waitFor(t, func() bool { return weights() == [2]float64{0.25, 1} })
 
 	// A step that begins late on a busy host suspends its work, and the other one runs meanwhile. So the works are offered
 	// again, as learners do, until the shares are made up for. With equal weights they never are.
@@ -53,7 +53,7 @@ func TestValuesShareSpareTime(t *testing.T) {
 		little.Offer(spareStep, 10)
 		much.Offer(spareStep, 1000)
 		n, m := ran[0].Load()-before[0], ran[1].Load()-before[1]
-		return n > 5 && m >= 9*n
+		return n > 5 && m >= 3*n
 	})
 
 	// A drift of the other model has made it worth more: both weights change.

@@ -121,7 +121,7 @@ func TestATeachersLabelMakesTheProbabilityKnown(t *testing.T) {
 		}
 	})
 	for _, one := range s.draw(labelBatch, nil) {
-		one.Served, one.scores = Served{Version: 1, Class: 1}, []float32{0, float32(math.Log(3)), -100, -100, -100, -100}
+		one.Served, one.scores = Served{Version: 1, Class: 1}, []float32{0.25, 0.75, 0, 0, 0, 0}
 		if _, err := l.offerSampled(one); err != nil {
 			t.Fatal(err)
 		}

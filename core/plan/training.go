@@ -38,10 +38,10 @@ func expectDrift(drifts []time.Duration, now, prior time.Duration) time.Duration
 }
 
 // weightLeast is the least weight of a learner: it must be able to look for drift and to judge, whatever others gain.
-const weightLeast = 1.0 / 16
+const weightLeast = 1.0 / 4
 
 // WeighTraining returns the learners' weights in spare time, in proportion to the values of GPU time to them: 1 for
-// the largest value, and a sixteenth at least.
+// the largest value, and a quarter at least.
 func WeighTraining(values []float64) []float64 {
 	most := 0.0
 	for _, v := range values {

@@ -31,15 +31,15 @@ func TestTrainingIsWorthWhatItWins(t *testing.T) {
 	}
 }
 
-// TestWeightsFollowValues: the largest value has the weight 1, others in proportion, and none less than a sixteenth.
+// TestWeightsFollowValues: the largest value has the weight 1, others in proportion, and none less than a quarter.
 func TestWeightsFollowValues(t *testing.T) {
 	for _, c := range []struct{ values, want []float64 }{
 		{nil, []float64{}},
 		{[]float64{7}, []float64{1}},
 		{[]float64{0, 0}, []float64{1, 1}},
-		{[]float64{2, 8, 4}, []float64{0.25, 1, 0.5}},
-		{[]float64{1, 1000, 0}, []float64{1.0 / 16, 1, 1.0 / 16}},
-		{[]float64{math.NaN(), 2, math.Inf(1), -1}, []float64{1.0 / 16, 1, 1.0 / 16, 1.0 / 16}},
+		{[]float64{3, 8, 4}, []float64{0.375, 1, 0.5}},
+		{[]float64{1, 1000, 0}, []float64{0.25, 1, 0.25}},
+		{[]float64{math.NaN(), 2, math.Inf(1), -1}, []float64{0.25, 1, 0.25, 0.25}},
 	} {
 		if got := WeighTraining(c.values); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v, want %v", c.values, got, c.want)
