@@ -2,11 +2,10 @@ package sched
 
 import vocabulary "downbeat.dev/core/model"
 
-// Holds reports whether a request is, or may be, queued: it searches the searchMax earliest deadlines, and so many early
-// requests in one instant.
+// Holds reports whether a request is, or may be, queued: it searches the searchMax earliest deadlines.
 func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
 	m, _ := p.find(id)
-	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax || p.early > 0 && (p.findEarly(m, r, origin) >= 0 || p.isSearchedOut()))
+	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax || p.early > 0 && p.findEarly(m, r, origin) >= 0)
 }
 
 // search returns the place of a request; -1 if it is not among the searchMax earliest deadlines.

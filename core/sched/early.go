@@ -155,35 +155,13 @@ func (e *earlyList) release() {
 	}
 }
 
-// findEarly returns the place of an early request; -1: it is none, or it was not searched for (isSearchedOut).
+// findEarly returns the place of an early request; -1: it is none.
 func (p *Partition) findEarly(m *model, r RequestID, origin uint32) int {
-	if p.isSearchedOut() {
-		return -1
-	}
-	e := *p.listEarly(m)
-	i := slices.IndexFunc(e, func(x earlyRequest) bool { return x.ID == r && x.Origin == origin })
-	if i < 0 {
-		p.earlySearched += len(e)
-	} else {
-		p.earlySearched += i + 1
-	}
-	return i
-}
-
-// earlySearchMost bounds the early requests that are looked at in one instant, some 0.2 ms. All requests of a frame have one
-// instant, and a session may repeat any of them.
-const earlySearchMost = 16 * earlyMax
-
-// isSearchedOut reports whether no early request is searched for until time goes on.
-func (p *Partition) isSearchedOut() bool {
-	if p.earlySearchedAt != p.now {
-		p.earlySearchedAt, p.earlySearched = p.now, 0
-	}
-	return p.earlySearched >= earlySearchMost
+	return slices.IndexFunc(*p.listEarly(m), func(x earlyRequest) bool { return x.ID == r && x.Origin == origin })
 }
 
 // Hasten lets an early request join its queue now, because its input is there. It returns false if there is no such
-// request, or too many were searched for in this instant: then it joins at its time.
+// request.
 func (p *Partition) Hasten(now Time, id ModelID, r RequestID, origin uint32) bool {
 	now = p.clock(now)
 	m, at := p.find(id)

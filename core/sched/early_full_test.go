@@ -70,36 +70,3 @@ func TestEarlyRequestsLeaveNoMemory(t *testing.T) {
 		t.Errorf("%d lists of models that have gone", n)
 	}
 }
-
-// TestRepeatedEarlyRequestsAreSearchedForWithin: a frame that repeats early requests without end costs a bounded search, and
-// counts as repeating them. When time goes on the search goes on, for calls that withdraw and hasten them, too.
-func TestRepeatedEarlyRequestsAreSearchedForWithin(t *testing.T) {
-	p := NewPartition(Options{})
-	p.SetGPUs(0, 0, 1)
-	if err := p.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 0, 4), SLO: 100 * ms}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range earlyMax {
-		r, why := p.AdmitEarly(0, 1, Time(90*ms), 0, Time(10*ms))
-		if r == nil {
-			t.Fatal(why)
-		}
-		r.ID, r.Origin = RequestID(i), 1
-	}
-
-	last := RequestID(earlyMax - 1)
-	for range 20_000 {
-		if !p.Holds(1, last, 1) {
-			t.Fatal("an early request is not held")
-		}
-	}
-	if n := p.earlySearched; n > earlySearchMost+earlyMax {
-		t.Errorf("%d early requests are looked at in one instant, want at most %d", n, earlySearchMost+earlyMax)
-	}
-	if p.Hasten(0, 1, last, 1) || p.Cancel(0, 1, last, 1) {
-		t.Error("an early request was searched for beyond the bound")
-	}
-	if !p.Hasten(1, 1, last, 1) || !p.Cancel(1, 1, last-1, 1) || p.Holds(1, last-1, 1) {
-		t.Error("no early request is found when time goes on")
-	}
-}
