@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,6 +31,7 @@ func benchDrift() command {
 			fs.BoolVar(&s.Phases, "phases", s.Phases, "let drifts begin at random moments within periods, for the policies ours and watch; without it they begin when a period does")
 			fs.StringVar(&s.Models, "models", s.Models, "model repository `directory` with vehicle-s and activity-s")
 			format := fs.String("o", "table", "output `format`: table, json, or periods: a line of JSON per policy, period and model, from which bench figure adainf draws")
+			lines := fs.String("lines", "", "`file` that gets what -o periods prints, beside the other output")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -43,11 +46,11 @@ func benchDrift() command {
 			if err != nil {
 				return usageErrorf("-%v", err)
 			}
-			return runDrift(ctx, s, chosen, *gpus, *format)
+			return runDrift(ctx, s, chosen, *gpus, *format, *lines)
 		}}
 }
 
-func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpus, format string) error {
+func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpus, format, lines string) (err error) {
 	// Check every number before the first cluster runs for minutes.
 	numbers, err := listOf("gpus", gpus, "numbers such as 1,4", strconv.Atoi)
 	if err != nil {
@@ -57,6 +60,17 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 		if err := s.Validate(); err != nil {
 			return usageErrorf("bench drift: %v", err)
 		}
+	}
+
+	// The file is opened first, too, and has the lines of each policy as soon as it is measured.
+	beside := io.Discard
+	if lines != "" {
+		f, err := os.Create(lines)
+		if err != nil {
+			return fmt.Errorf("-lines: %w", err)
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		beside = f
 	}
 
 	var rows []drift.Row
@@ -70,6 +84,9 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 			row, each, err := p.RunPeriods(ctx, s, func(line string) { fmt.Fprintln(os.Stderr, line) })
 			if err != nil {
 				return fmt.Errorf("drift: %w", err)
+			}
+			if err := figure.WriteLines(beside, each...); err != nil {
+				return fmt.Errorf("-lines: %w", err)
 			}
 			rows, periods = append(rows, row), append(periods, each...)
 		}
