@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/plan"
 )
 
 // livePlanners are the planning commands that need a running scheduler.
@@ -84,6 +85,7 @@ func runPlanShow(ctx context.Context, args []string) error {
 func runPlanProposal(ctx context.Context, args []string) error {
 	f := newPlanFlags("dry-run")
 	f.addProposalFlags()
+	steps := f.fs.Bool("steps", false, "list every step, too; -o json always does")
 	a, err := f.parse(args)
 	if err != nil {
 		return err
@@ -102,7 +104,7 @@ func runPlanProposal(ctx context.Context, args []string) error {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return fmt.Errorf("plan dry-run: %s: %w", f.url, err)
 	}
-	return printProposal(os.Stdout, &p)
+	return printProposal(os.Stdout, &p, *steps)
 }
 
 func runPlanApply(ctx context.Context, args []string) error {
@@ -222,21 +224,15 @@ func printPlanStatus(out io.Writer, s *engine.PlanStatus) error {
 			}
 			models = append(models, m.Model)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.GPU, g.SubCluster, mebibytes(g.Memory), mebibytes(g.Used), strings.Join(models, " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.GPU, g.SubCluster, formatMemory(g.Memory), formatMemory(g.Used), strings.Join(models, " "))
 	}
 	return w.Flush()
 }
 
-// mebibytes formats a number of bytes in MiB; "-" if it is unknown.
-func mebibytes(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-}
-
-func printProposal(out io.Writer, p *engine.ProposedPlan) error {
-	fmt.Fprintf(out, "Plan %d: %s, %s, imbalance of demand %.4f, of memory %.4f\n", p.Number,
+// printProposal prints what a plan would change, and its steps if steps is true.
+func printProposal(out io.Writer, p *engine.ProposedPlan, steps bool) error {
+	fmt.Fprintf(out, "Plan %d: %s\n", p.Number, summarizeSteps(p))
+	fmt.Fprintf(out, "  %s, %s, imbalance of demand %.4f, of memory %.4f\n",
 		countNoun(p.SubClusters, "sub-cluster", "sub-clusters"), countNoun(p.Moved, "model moves", "models move"), p.ImbalanceDemand, p.ImbalanceMemory)
 	if len(p.NotServed) > 0 {
 		fmt.Fprintf(out, "  not served for a while, since no GPU has room for both: %s\n", strings.Join(p.NotServed, ", "))
@@ -248,12 +244,12 @@ func printProposal(out io.Writer, p *engine.ProposedPlan) error {
 	for _, c := range p.Assignment {
 		fmt.Fprintf(w, "%s\t%.2f\t%s\n", nameGPUs(c.GPUs), c.Demand, strings.Join(c.Models, " "))
 	}
-	if err := w.Flush(); err != nil {
+	if err := w.Flush(); err != nil || len(p.Steps) == 0 {
 		return err
 	}
 
-	if len(p.Steps) == 0 {
-		_, err := fmt.Fprintln(out, "No step: every model is where the plan puts it.")
+	if !steps {
+		_, err := fmt.Fprintf(out, "-steps lists the %s.\n", countNoun(len(p.Steps), "step", "steps"))
 		return err
 	}
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -262,6 +258,34 @@ func printProposal(out io.Writer, p *engine.ProposedPlan) error {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", s.Number, s.Act, s.Model, s.GPU)
 	}
 	return w.Flush()
+}
+
+// summarizeSteps says how many loads, unloads, offers and withdrawals a plan takes, and how long its loads last.
+func summarizeSteps(p *engine.ProposedPlan) string {
+	if len(p.Steps) == 0 {
+		return "no step: every model is where the plan puts it"
+	}
+	counts, gpus := map[string]int{}, map[string]bool{}
+	for _, s := range p.Steps {
+		counts[s.Act]++
+		gpus[s.GPU] = true
+	}
+
+	// A warm-up goes with its load.
+	var parts []string
+	for _, x := range []struct {
+		kind      plan.StepKind
+		one, many string
+	}{{plan.StepLoad, "load", "loads"}, {plan.StepUnload, "unload", "unloads"}, {plan.StepOffer, "offer", "offers"}, {plan.StepWithdraw, "withdrawal", "withdrawals"}} {
+		if n := counts[x.kind.String()]; n > 0 {
+			parts = append(parts, countNoun(n, x.one, x.many))
+		}
+	}
+	text := fmt.Sprintf("%s on %s", strings.Join(parts, ", "), countNoun(len(gpus), "GPU", "GPUs"))
+	if p.LoadSeconds > 0 {
+		text += fmt.Sprintf("; loads take about %.1f s", p.LoadSeconds)
+	}
+	return text
 }
 
 // countNoun returns a number with the noun in the form that fits it.

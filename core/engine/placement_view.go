@@ -130,6 +130,20 @@ func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 	}
 }
 
+// longestLoads returns how long the loads of the steps take on the backend where they take longest. A backend loads one
+// model at a time, and backends load beside each other.
+func (v *placementView) longestLoads(steps []plan.Step) (most time.Duration) {
+	byHost := map[int32]time.Duration{}
+	for _, s := range steps {
+		if s.Kind == plan.StepLoad {
+			host := v.GPUs[s.GPU].Host
+			byHost[host] += v.Models[s.Model].Load
+			most = max(most, byHost[host])
+		}
+	}
+	return most
+}
+
 // addRates records the request rate of each model, under its own name and as its family's answer.
 func (g *registry) addRates(v *placementView) {
 	now := g.e.clock.Now()

@@ -36,7 +36,8 @@ type ProposedPlan struct {
 	ImbalanceDemand float64       `json:"imbalance_demand"`
 	ImbalanceMemory float64       `json:"imbalance_memory"`
 	Steps           []PlanStep    `json:"steps"`
-	NotServed       []string      `json:"not_served"` // models that are not offered for a while, as no GPU has room for both
+	LoadSeconds     float64       `json:"load_seconds"` // of the backend whose loads take longest
+	NotServed       []string      `json:"not_served"`   // models that are not offered for a while, as no GPU has room for both
 }
 
 // PlannedPart is a sub-cluster of a proposal: its GPUs, how many of them its models ask for, and the models.
@@ -116,7 +117,7 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 	}
 
 	x = ProposedPlan{Plan: Plan{number, documentOf(v.keys, v.gpus, p.Wanted)}, SubClusters: len(p.SubClusters), Assignment: []PlannedPart{}, Moved: p.Moved,
-		ImbalanceDemand: p.ImbalanceDemand, ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, NotServed: v.names(r.Gaps)}
+		ImbalanceDemand: p.ImbalanceDemand, ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, LoadSeconds: v.longestLoads(r.Steps).Seconds(), NotServed: v.names(r.Gaps)}
 
 	// Everything is named, because numbers mean nothing outside of this view.
 	for _, c := range p.SubClusters {

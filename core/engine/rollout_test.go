@@ -330,6 +330,18 @@ func TestAProposedPlanIsApplied(t *testing.T) {
 	if err != nil || p.Number != 1 || p.SubClusters != 2 || len(p.Steps) == 0 || len(p.Models) != 3 {
 		t.Fatalf("%+v, %v", p, err)
 	}
+
+	// All loads are on b, which loads one model at a time; a load that nobody has timed counts a second.
+	loads := 0
+	for _, x := range p.Steps {
+		if x.Act == "load" {
+			loads++
+		}
+	}
+	if loads == 0 || p.LoadSeconds != float64(loads) {
+		t.Errorf("%v seconds of loads, want %d: %+v", p.LoadSeconds, loads, p.Steps)
+	}
+
 	if _, err := s.e.ApplyPlan(p.Plan); err != nil {
 		t.Fatal(err)
 	}
