@@ -143,7 +143,7 @@ func printCanaries(out io.Writer, all []gateway.CanaryStatus) error {
 
 	// Print two rows per canary: the base version, then the version on trial.
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MODEL\tVERSION\tSHARE\tGOOD\tBAD\tMEAN ms\tCOPIES\tSAME\tDIFFERENT\tFAILED\tSKIPPED\tMOST DIFFERENT")
+	fmt.Fprintln(w, "MODEL\tVERSION\tSHARE\tGOOD\tBAD\tMEAN ms\tSHADOW SHARE\tSAME\tDIFFERENT\tFAILED\tSKIPPED\tMOST DIFFERENT")
 	for _, c := range all {
 		row := func(version string, share float64, e gateway.CanaryEnds) {
 			mean := "-"

@@ -233,7 +233,7 @@ func TestCanaryCommands(t *testing.T) {
 		VersionEnds: gateway.CanaryEnds{Good: 3, Bad: 1, Seconds: 0.02}, Copies: gateway.CopyEnds{Same: 5, Different: 1, Difference: 0.5}}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"0.75", "0.25", "5.00", "MOST DIFFERENT"} {
+	for _, want := range []string{"0.75", "0.25", "5.00", "  SHADOW SHARE  SAME", "MOST DIFFERENT"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())
 		}
