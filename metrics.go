@@ -99,7 +99,7 @@ func (s *System) leadMetrics() []prometheus.Collector {
 			}
 			return 0
 		}),
-		gauge("downbeat_scheduler_epoch", "How often the cluster has changed its leader.", func(epoch uint64, _ bool) float64 { return float64(epoch) }),
+		gauge("downbeat_scheduler_epoch", "How often the cluster has changed its leader; 0 without an election.", func(epoch uint64, _ bool) float64 { return float64(epoch) }),
 		linkMetrics{s.server},
 	}
 }
@@ -109,8 +109,8 @@ type linkMetrics struct{ server *control.Server }
 
 var (
 	linkLabel     = []string{"peers"}
-	descLinks     = prometheus.NewDesc("downbeat_link_open", "TCP links with the scheduler's peers, by the kind of peer.", linkLabel, nil)
-	descStalled   = prometheus.NewDesc("downbeat_link_stalled", "Links on which a retransmission is still not acknowledged.", linkLabel, nil)
+	descLinks     = prometheus.NewDesc("downbeat_link_open", "TCP links with the scheduler's frontend, backend and standby peers.", linkLabel, nil)
+	descStalled   = prometheus.NewDesc("downbeat_link_stalled", "Links on which a retransmission is still not acknowledged: the network or the host at the other end stopped answering 0.2 to 0.3 s ago or earlier.", linkLabel, nil)
 	descRoundTrip = prometheus.NewDesc("downbeat_link_round_trip_seconds", "The longest round trip of the links, as smoothed by the kernel.", linkLabel, nil)
 	descResent    = prometheus.NewDesc("downbeat_link_retransmissions_total", "TCP segments that were sent again.", linkLabel, nil)
 )
@@ -139,7 +139,7 @@ type dataLinkMetrics struct {
 }
 
 var (
-	descDataLinks     = prometheus.NewDesc("downbeat_data_link_open", "Links of the data plane over TCP, by the kind of peer.", linkLabel, nil)
+	descDataLinks     = prometheus.NewDesc("downbeat_data_link_open", "Links of the data plane over TCP: of a backend with each frontend, of a gateway with each backend.", linkLabel, nil)
 	descDataStalled   = prometheus.NewDesc("downbeat_data_link_stalled", "Links of the data plane on which a retransmission is still not acknowledged.", linkLabel, nil)
 	descDataRoundTrip = prometheus.NewDesc("downbeat_data_link_round_trip_seconds", "The longest round trip of the data plane's links, as smoothed by the kernel.", linkLabel, nil)
 	descDataResent    = prometheus.NewDesc("downbeat_data_link_retransmissions_total", "TCP segments of the data plane that were sent again.", linkLabel, nil)

@@ -75,10 +75,10 @@ func (s *System) capacity() dag.Capacity {
 type sessionMetrics struct{ of *app.Set }
 
 var (
-	sessionsOpen    = sessionMetric("downbeat_sessions_open", "Sessions that are open.")
+	sessionsOpen    = sessionMetric("downbeat_sessions_open", "Open sessions.")
 	sessionsHurt    = sessionMetric("downbeat_sessions_hurt", "Open sessions whose promise is broken: fewer than 99 % of the latest 200 frames were in time.")
-	sessionsHurtAll = sessionMetric("downbeat_sessions_hurt_total", "Times that a session's promise was broken.")
-	sessionsEvicted = sessionMetric("downbeat_sessions_evicted_total", "Sessions that were closed for want of GPUs.")
+	sessionsHurtAll = sessionMetric("downbeat_sessions_hurt_total", "Number of times that a session's promise was broken.")
+	sessionsEvicted = sessionMetric("downbeat_sessions_evicted_total", "Sessions closed because GPUs were lost.")
 )
 
 func sessionMetric(name, help string) *prometheus.Desc {

@@ -9,14 +9,14 @@ import (
 // A live learner's metrics, created on each request for them.
 var (
 	learnerLabels = []string{"model"}
-	descVersion   = prometheus.NewDesc("downbeat_learner_version", "Number of the weights that the learner has serve.", learnerLabels, nil)
+	descVersion   = prometheus.NewDesc("downbeat_learner_version", "Number of the weights that serve.", learnerLabels, nil)
 	descSampled   = prometheus.NewDesc("downbeat_learner_samples_total", "Samples with a class that the learner has kept.", learnerLabels, nil)
 	descTrained   = prometheus.NewDesc("downbeat_learner_steps_total", "Training steps.", learnerLabels, nil)
-	descDrifts    = prometheus.NewDesc("downbeat_learner_drifts_total", "Drifts that were detected.", learnerLabels, nil)
-	descPublished = prometheus.NewDesc("downbeat_learner_published_total", "Versions that were published.", learnerLabels, nil)
-	descExitGap   = prometheus.NewDesc("downbeat_learner_exit_gap", "Accuracy of the serving version less that of one of its early exits, as judged last.", append([]string{"exit"}, learnerLabels...), nil)
-	descUntaught  = prometheus.NewDesc("downbeat_learner_teacher_failed_total", "Labelling steps whose inputs got no class from the teacher.", learnerLabels, nil)
-	descDiscarded = prometheus.NewDesc("downbeat_learner_discarded_total", "Candidates that were thrown away, or could not be published.", append([]string{"reason"}, learnerLabels...), nil)
+	descDrifts    = prometheus.NewDesc("downbeat_learner_drifts_total", "Drifts detected.", learnerLabels, nil)
+	descPublished = prometheus.NewDesc("downbeat_learner_published_total", "Versions published.", learnerLabels, nil)
+	descExitGap   = prometheus.NewDesc("downbeat_learner_exit_gap", "Accuracy of the serving version minus that of one of its early exits, as measured last.", append([]string{"exit"}, learnerLabels...), nil)
+	descUntaught  = prometheus.NewDesc("downbeat_learner_teacher_failed_total", "Labelling steps whose inputs got no class because the teacher failed or hung; the learner asks it again after a pause.", learnerLabels, nil)
+	descDiscarded = prometheus.NewDesc("downbeat_learner_discarded_total", "Discarded candidates: worse, not_finite, or unpublished because loading or saving them failed.", append([]string{"reason"}, learnerLabels...), nil)
 )
 
 // Describe implements prometheus.Collector.

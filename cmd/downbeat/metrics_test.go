@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ import (
 )
 
 // checkMetrics: what a whole process exports reads as Prometheus's text, is named by its
-// conventions, and is what docs/METRICS.md lists, with its kind and labels.
+// conventions, and is what docs/METRICS.md lists, with its kind, labels and meaning.
 func checkMetrics(t *testing.T, url string) {
 	t.Helper()
 	answer, err := http.Get(url)
@@ -61,6 +62,9 @@ func checkMetrics(t *testing.T, url string) {
 		if !strings.HasPrefix(name, "downbeat_") {
 			continue
 		}
+		if want := "# HELP " + name + " " + listed[name].help() + "\n"; !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%s is not exported with the text of docs/METRICS.md: want %q", name, want)
+		}
 		if labels, sampled := exportedLabels(text, name); listed[name].kind != kind || sampled && !slices.Equal(listed[name].labels, labels) {
 			t.Errorf("%s is exported as %s with labels %q, and docs/METRICS.md lists %q with %q", name, kind, labels, listed[name].kind, listed[name].labels)
 		}
@@ -73,10 +77,51 @@ func checkMetrics(t *testing.T, url string) {
 	}
 }
 
+// TestUnsampledMetricsHaveTheListedTexts reads the texts of the memory manager's and the learners' metrics from the
+// source: the process of the test above exports none of them.
+func TestUnsampledMetricsHaveTheListedTexts(t *testing.T) {
+	page, err := os.ReadFile("../../docs/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source []byte
+	for _, path := range []string{"../../backend/metrics.go", "../../backend/learn/metrics_linux.go"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source = append(source, text...)
+	}
+
+	compared := 0
+	for name, m := range listedMetrics(t, string(page)) {
+		if strings.HasPrefix(name, "downbeat_memory_") || strings.HasPrefix(name, "downbeat_learner_") {
+			compared++
+			if want := strconv.Quote(name) + ", " + strconv.Quote(m.help()); !bytes.Contains(source, []byte(want)) {
+				t.Errorf("no %s in the source", want)
+			}
+		}
+	}
+	if compared < 16 {
+		t.Errorf("compared %d texts, want 16 at least", compared)
+	}
+}
+
 // listedMetric is a row of docs/METRICS.md.
 type listedMetric struct {
-	kind   string
-	labels []string // sorted
+	kind    string
+	labels  []string // sorted
+	meaning string
+}
+
+// help returns the text that Prometheus gets: a sentence of the page's words, without its marks and its references to
+// decisions.
+func (m listedMetric) help() string {
+	text := regexp.MustCompile(` \((?:docs/decisions/|decision )\d+\)`).ReplaceAllString(strings.ReplaceAll(m.meaning, "`", ""), "")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
 // listedMetrics returns the rows of the tables of docs/METRICS.md. The text above a table names its labels; a row adds to
@@ -84,7 +129,7 @@ type listedMetric struct {
 func listedMetrics(t *testing.T, page string) map[string]listedMetric {
 	t.Helper()
 	sentence := regexp.MustCompile("[Ll]abels? (?:is|are) (`[a-z]+`(?: and `[a-z]+`)*):$")
-	row := regexp.MustCompile("^\\| `(downbeat_[a-z_]+)` \\| ([a-z]+)([^|]*) \\|")
+	row := regexp.MustCompile("^\\| `(downbeat_[a-z_]+)` \\| ([a-z]+)([^|]*) \\| (.*) \\|$")
 	name := regexp.MustCompile("`([a-z]+)`")
 
 	all, above := map[string]listedMetric{}, []string(nil)
@@ -106,7 +151,7 @@ func listedMetrics(t *testing.T, page string) map[string]listedMetric {
 			own = append(own, above...)
 		}
 		slices.Sort(own)
-		all[m[1]] = listedMetric{kind: m[2], labels: own}
+		all[m[1]] = listedMetric{kind: m[2], labels: own, meaning: m[4]}
 	}
 
 	if len(all) < 50 {

@@ -12,7 +12,7 @@ import (
 )
 
 var descProcessorWait = prometheus.NewDesc("downbeat_processor_wait_seconds_total",
-	"Time that the process's threads were ready to run but had no processor.", nil, nil)
+	"Time that the process's threads were ready to run but had no processor; on Linux only.", nil, nil)
 
 // processorWaits collects how long threads of this process were runnable without a processor, as Linux counts it per
 // thread (schedstat in proc(5)). Reading it needs no privileges. Other systems report nothing.

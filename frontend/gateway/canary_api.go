@@ -151,7 +151,7 @@ func (g *Gateway) endTrial(name, word string, left func(Canary) *Canary) *fault 
 var (
 	canaryShare   = canaryDesc("share", "Share of the requests without a version that this version answers, while the model has a canary.", "version")
 	canaryEnds    = canaryDesc("requests_total", "Requests whose version a canary chose: good (in time) or bad.", "version", "result")
-	canarySeconds = canaryDesc("request_seconds_total", "Total time that the requests took whose version a canary chose.", "version")
+	canarySeconds = canaryDesc("request_seconds_total", "Total time of the requests whose version a canary chose.", "version")
 	canaryCopies  = canaryDesc("copies_total", "Copies of requests sent to the version on trial, by its answer: same, different, failed, skipped.", "version", "result")
 	canaryMost    = canaryDesc("difference_max", "The largest difference between the numbers of two answers.", "version")
 )

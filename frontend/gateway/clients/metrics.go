@@ -8,7 +8,7 @@ import (
 
 var (
 	descRequests = prometheus.NewDesc("downbeat_client_requests_total",
-		"Requests of a client: admitted, or refused because of rate, in_flight or (calls) model.", []string{"client", "result"}, nil)
+		"Requests of a client in client_tokens_file: admitted, or refused because of rate, in_flight or (calls) model.", []string{"client", "result"}, nil)
 	descInFlight = prometheus.NewDesc("downbeat_client_in_flight_requests", "Requests of a client in flight.", []string{"client"}, nil)
 	descUnknown  = prometheus.NewDesc("downbeat_client_unknown_total", "Calls without the token of a client.", nil, nil)
 )
