@@ -217,7 +217,7 @@ func TestPrepare(t *testing.T) {
 	// The request is queued while the hook works. The backend requests its input, on a busy host in a later attempt.
 	for after := 20 * time.Millisecond; ; after *= 4 {
 		s.Hold()
-		r, err := c.Do(context.Background(), frontend.Request{Model: "double", Input: b, Prepare: fill(func() {
+		r, err := c.Do(context.Background(), frontend.Request{Model: "double", Input: b, PrepareTime: time.Nanosecond, Prepare: fill(func() {
 			if len(s.Waiting()) != 1 {
 				t.Error("not submitted before the hook")
 			}

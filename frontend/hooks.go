@@ -40,9 +40,10 @@ func (h *hooks) note(model string, took time.Duration) {
 }
 
 // expectInput sets when the input of a call will be there, if its hook begins after others that take some time. It
-// returns when the next hook begins.
+// returns when the next hook begins. The first hook of a model may take any time: its call is held until it has
+// returned, because a backend would read in vain.
 func (c *Client) expectInput(p *call, r *Request, after time.Duration) time.Duration {
-	p.readyAt = 0
+	p.readyAt, p.held = 0, false
 	if r.Prepare == nil {
 		return after
 	}
@@ -50,6 +51,7 @@ func (c *Client) expectInput(p *call, r *Request, after time.Duration) time.Dura
 	took, most := r.PrepareTime, time.Duration(p.target-p.start)
 	if took == 0 {
 		took, most = c.hooks.expected(r.Model), most/limits.LearntShare
+		p.held = took == 0
 	} else {
 		most = max(most, took) // the scheduler says that it is too long
 	}

@@ -215,24 +215,37 @@ func (c *Client) prepareInput(p *call, r *Request) {
 
 	p.filling = false
 
-	// A backend has read too early and failed: submit the request again, now that its input is ready.
-	if !p.again {
+	switch {
+	case p.held:
+		p.held = false
+		c.submitNow(p)
+	case p.again: // a backend has read too early and failed
+		c.askAgain(p)
+	default:
 		c.hasten(p)
-		return
 	}
-	c.askAgain(p)
 }
 
 // askAgain resubmits a request whose input a backend wanted before the hook had filled it. The shard is locked;
-// askAgain unlocks it. If the session is lost, the next one takes over the request.
+// askAgain unlocks it.
 func (c *Client) askAgain(p *call) {
 	p.again = false
 	p.resubmits++
-	epoch, now := p.epoch, c.now()
-	again := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input, ReadyIn: p.readyIn(now)}}
-	p.shard.mu.Unlock()
-	if again[0].Budget > 0 { // otherwise the sweep ends it
+	if c.submitNow(p) {
 		c.stats.resubmits.Add(1)
-		_ = c.submitWithin(again, epoch)
 	}
+}
+
+// submitNow submits a live request with its remaining budget; false: none remains, and the sweep ends the request. The
+// shard is locked; submitNow unlocks it. If the session is lost, the next one takes over the request.
+func (c *Client) submitNow(p *call) bool {
+	epoch, now := p.epoch, c.now()
+	all := []wire.Submit{{ID: p.id(), Model: p.service, Priority: p.priority, Budget: p.target - now, Input: p.input, ReadyIn: p.readyIn(now)}}
+	p.shard.mu.Unlock()
+
+	if all[0].Budget <= 0 {
+		return false
+	}
+	_ = c.submitWithin(all, epoch)
+	return true
 }

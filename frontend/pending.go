@@ -41,6 +41,7 @@ type call struct {
 	state      uint8
 	hooked     bool   // Prepare fills the input while the request queues
 	filling    bool   // Prepare has not returned: a failed read of the input does not end the request
+	held       bool   // Prepare is the model's first: the request is sent when it has returned
 	again      bool   // a backend has tried to read the input meanwhile
 	hastened   bool   // the scheduler was told that the input is there: another backend may know of it
 	spared     bool   // its scheduler had no backend for it, see spareCall

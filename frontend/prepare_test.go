@@ -80,16 +80,59 @@ func TestPrepareTime(t *testing.T) {
 	}
 }
 
-// TestPrepareTimeLearnt shows that a client learns how long hooks take: of requests one after another only the first is
-// read too early.
+// TestPrepareTimeLearnt shows that a client learns how long hooks take: of requests one after another none is read too
+// early. The first, of whose hook nothing is known, is sent after it.
 func TestPrepareTimeLearnt(t *testing.T) {
 	c := dialSystem(t)
 	for i := range 6 {
 		// Each takes less than the longest before, so that a busy host makes none late.
 		r, err := ask(t, c, 4*time.Second, time.Duration(600-100*i)*time.Millisecond, 0)
-		if want := i == 0; err != nil || (r.Resubmits > 0) != want {
+		if err != nil || r.Resubmits > 0 {
 			t.Errorf("request %d was submitted again %d times, %v", i, r.Resubmits, err)
 		}
+	}
+}
+
+// TestFirstHooksReadNothingTooEarly shows that no backend reads in vain while a model's first hooks run, be they of
+// single requests or of a burst, and that a first hook beyond the budget ends with a reason.
+func TestFirstHooksReadNothingTooEarly(t *testing.T) {
+	s, addr := openSystem(t, engine.Options{Prompt: 1}, map[string]string{"classifier": classifier})
+	burst := func(name string, of func(c *frontend.Client, calls []frontend.Call)) {
+		openFrontend(t, s, frontend.Options{Scheduler: addr})
+		c := s.Client
+		calls := make([]frontend.Call, 5)
+		for i := range calls {
+			in, err := c.NewInput("classifier")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Free()
+			calls[i].Request = frontend.Request{Model: "classifier", Input: in, Prepare: func(b []byte) error {
+				time.Sleep(30 * time.Millisecond)
+				clear(b)
+				return nil
+			}}
+		}
+		of(c, calls)
+		for i := range calls {
+			if r := calls[i].Result; calls[i].Err != nil || r.Resubmits > 0 {
+				t.Errorf("%s: request %d was submitted again %d times, %v", name, i, r.Resubmits, calls[i].Err)
+			}
+			calls[i].Result.Release()
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	burst("all", func(c *frontend.Client, calls []frontend.Call) { c.DoAll(ctx, calls) })
+	burst("whole", func(c *frontend.Client, calls []frontend.Call) { _ = c.DoWhole(ctx, calls) })
+	if n := s.Engine.Stats().Models[0].Outcomes[model.InputUnavailable]; n > 0 {
+		t.Errorf("%d reads were refused", n)
+	}
+
+	openFrontend(t, s, frontend.Options{Scheduler: addr})
+	if _, err := ask(t, s.Client, 50*time.Millisecond, 200*time.Millisecond, 0); !errors.Is(err, frontend.ErrDropped) {
+		t.Errorf("beyond the budget: %v", err)
 	}
 }
 

@@ -19,8 +19,9 @@ type Request struct {
 	// Do, DoAll and DoWhole return after it, even if the deadline has passed or the context has ended.
 	Prepare func(input []byte) error
 	// PrepareTime is how long Prepare is expected to take. 0: the second longest of the model's latest 32 Prepare calls,
-	// at most half of the budget; until the first call has returned, no time at all. A time that leaves the model too
-	// little of the budget ends the request with ErrDropped. A negative time, or a time without Prepare, is ErrInvalid.
+	// at most half of the budget; until the first call has returned, requests are sent after their own. A time that leaves
+	// the model too little of the budget ends the request with ErrDropped. A negative time, or a time without Prepare, is
+	// ErrInvalid.
 	PrepareTime time.Duration
 	// Sequence identifies the sequence of which the request is a step, for a model that keeps sequences.
 	Sequence Sequence

@@ -47,6 +47,8 @@ func (c *Client) submitCalls(burst []*call) {
 		case p == nil:
 		case c.mustWait(p):
 			c.leaveCall(p, epoch)
+		case p.held:
+			c.holdCall(p, epoch)
 		default:
 			all = append(all, c.armSubmit(p, epoch))
 		}
@@ -111,8 +113,12 @@ func (c *Client) submitCall(p *call) { c.submitIn(p, c.session.epoch.Load()) }
 
 // submitIn is submitCall for the session of an epoch; another one may have opened since.
 func (c *Client) submitIn(p *call, epoch uint64) {
-	if c.mustWait(p) {
+	switch {
+	case c.mustWait(p):
 		c.leaveCall(p, epoch)
+		return
+	case p.held:
+		c.holdCall(p, epoch)
 		return
 	}
 
@@ -127,6 +133,12 @@ func (c *Client) mustWait(p *call) bool { return !c.session.open.Load() || p.mod
 func (c *Client) leaveCall(p *call, epoch uint64) {
 	c.left.Add(1)
 	c.pending.armCall(p, 0)
+	c.resubmitLate(epoch)
+}
+
+// holdCall makes a call live that prepareInput sends.
+func (c *Client) holdCall(p *call, epoch uint64) {
+	c.pending.armCall(p, epoch)
 	c.resubmitLate(epoch)
 }
 

@@ -89,12 +89,18 @@ func (s *server) Arrive(now sim.Time, r, m int32) {
 	case "after":
 		s.schedule(s.inputAt(r).Add(s.o.trip), r, submitted)
 	default:
-		s.readyAt[r] = now.Add(s.expected(r, m))
+		// Of the first hooks nothing is known: their requests are sent after them.
+		took := s.expected(r, m)
+		if took == 0 {
+			s.schedule(s.inputAt(r).Add(s.o.trip), r, submitted)
+			return
+		}
+		s.readyAt[r] = now.Add(took)
 		s.schedule(there, r, early)
 	}
 }
 
-// expected returns the time after which the frontend expects a hook to return, as package frontend does.
+// expected returns the time after which the frontend expects a hook to return, as package frontend does; 0: unknown.
 func (s *server) expected(r, m int32) sim.Duration {
 	if s.o.exact {
 		return sim.Duration(s.hooks[r])
