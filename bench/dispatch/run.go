@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/core/engine"
 )
 
@@ -131,9 +132,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	// Measure delays at 70 %: at the highest rate they would show the queue, not the scheduler.
 	time.Sleep(rest)
 	s := r.measureRate(0.7*best, o.Each/2, o.Each, true)
-	if n := len(s.Delays); n > 0 {
-		res.GrantP50, res.GrantP99 = max(0, s.Delays[n/2]), max(0, s.Delays[n*99/100])
-	}
+	res.GrantP50, res.GrantP99 = max(0, median.Percentile(s.Delays, 50)), max(0, median.Percentile(s.Delays, 99))
 
 	// The rig's threads poll without pause, so end them before measuring timers.
 	r.closeRig()

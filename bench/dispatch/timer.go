@@ -2,10 +2,10 @@ package dispatch
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
@@ -78,9 +78,5 @@ func timerError(ctx context.Context, n int) (p50, p99 int64, err error) {
 	}
 
 	l.late = l.late[min(timerWarm, len(l.late)):]
-	slices.Sort(l.late)
-	if len(l.late) == 0 {
-		return 0, 0, nil
-	}
-	return l.late[len(l.late)/2], l.late[len(l.late)*99/100], nil
+	return median.Percentile(l.late, 50), median.Percentile(l.late, 99), nil
 }

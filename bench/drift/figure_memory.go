@@ -9,6 +9,7 @@ import (
 
 	"downbeat.dev/bench/chart"
 	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/median"
 	"downbeat.dev/cuda/residency"
 )
 
@@ -37,10 +38,10 @@ func drawReuse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 
 	// The eviction order relies on parameters in inference being reused last.
-	median := func(c reuseClass) time.Duration { return reuseQuantile(r.g.reused[c], 0.5) }
-	others := max(median(inferIntermediates), median(trainParameters), median(trainIntermediates))
+	middle := func(c reuseClass) time.Duration { return median.Percentile(r.g.reused[c], 50) }
+	others := max(middle(inferIntermediates), middle(trainParameters), middle(trainIntermediates))
 	d.Claims = append(d.Claims, figure.Claim{What: "the type that is reused last", Published: "parameters in inference, 9 times later than the next",
-		Ours: fmt.Sprintf("parameters in inference, by the median %.0f times later than the next; %s", float64(median(inferParameters))/float64(max(others, 1)), r.gpu.rates()), Verdict: figure.Judge(median(inferParameters) > others)})
+		Ours: fmt.Sprintf("parameters in inference, by the median %.0f times later than the next; %s", float64(middle(inferParameters))/float64(max(others, 1)), r.gpu.rates()), Verdict: figure.Judge(middle(inferParameters) > others)})
 	return d, nil
 }
 
@@ -74,7 +75,7 @@ func addReuse(d *figure.Drawing, p *chart.Panel, panel string, g *memoryGPU, cla
 	for _, class := range classes {
 		for percent := 0; percent <= 100; percent += 5 {
 			share := float64(percent) / 100
-			ms := reuseQuantile(g.reused[class], share).Seconds() * 1000
+			ms := median.Percentile(g.reused[class], float64(percent)).Seconds() * 1000
 			p.Add(reuseNames[class], math.Log10(max(ms, 1e-3)), share)
 			d.Add(panel, reuseNames[class], share, ms)
 		}
@@ -83,18 +84,8 @@ func addReuse(d *figure.Drawing, p *chart.Panel, panel string, g *memoryGPU, cla
 
 // describeReuse describes some times by the middle nine tenths and the median.
 func describeReuse(all []time.Duration) string {
-	ms := func(share float64) float64 { return reuseQuantile(all, share).Seconds() * 1000 }
-	return fmt.Sprintf("%.3f to %.3f ms (5 %% to 95 %% of %d), median %.3f", ms(0.05), ms(0.95), len(all), ms(0.5))
-}
-
-// reuseQuantile returns the time that a share of all times does not exceed; 0 for no times.
-func reuseQuantile(all []time.Duration, share float64) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	sorted := slices.Clone(all)
-	slices.Sort(sorted)
-	return sorted[int(share*float64(len(sorted)-1))]
+	at := median.Percentiles(all, 5, 95, 50)
+	return fmt.Sprintf("%.3f to %.3f ms (5 %% to 95 %% of %d), median %.3f", 1e3*at[0].Seconds(), 1e3*at[1].Seconds(), len(all), 1e3*at[2].Seconds())
 }
 
 const (

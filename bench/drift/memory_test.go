@@ -1,6 +1,10 @@
 package drift
 
-import "testing"
+import (
+	"testing"
+
+	"downbeat.dev/bench/median"
+)
 
 // TestMemoryTooSmall: with room for all parameters nothing is evicted; with less, copies cost time, and the parameters of inference are wanted last.
 func TestMemoryTooSmall(t *testing.T) {
@@ -25,7 +29,7 @@ func TestMemoryTooSmall(t *testing.T) {
 	if sum(whole) != 0 || sum(less) == 0 || less.g.copying <= whole.g.copying {
 		t.Errorf("%d and %d evictions, copies of %v and %v", sum(whole), sum(less), whole.g.copying, less.g.copying)
 	}
-	if less.steps == 0 || reuseQuantile(less.g.reused[inferParameters], 0.5) <= reuseQuantile(less.g.reused[trainParameters], 0.5) {
+	if less.steps == 0 || median.Percentile(less.g.reused[inferParameters], 50) <= median.Percentile(less.g.reused[trainParameters], 50) {
 		t.Errorf("%d steps; parameters in inference are reused sooner than those in retraining", less.steps)
 	}
 }

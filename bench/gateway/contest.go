@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -77,7 +76,7 @@ func (c Config) compareOne(ctx context.Context, one contest) (rows []Row, err er
 	}
 
 	for _, s := range sides {
-		rows = append(rows, Row{one.protocol, s.name, median.Of(s.rates), p99(s.delays), s.cpuEach(), s.errors})
+		rows = append(rows, Row{one.protocol, s.name, median.Of(s.rates), median.Percentile(s.delays, 99), s.cpuEach(), s.errors})
 	}
 	return rows, nil
 }
@@ -151,9 +150,4 @@ func (call caller) repeatUntil(ctx context.Context, end time.Time) (delays []tim
 		delays = append(delays, time.Since(began))
 	}
 	return delays, failed, last
-}
-
-func p99(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return all[len(all)*99/100]
 }

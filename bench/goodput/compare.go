@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sort"
 	"strings"
 
+	"downbeat.dev/bench/median"
 	"downbeat.dev/bench/policy"
 	"downbeat.dev/core/sim"
 )
@@ -227,10 +227,9 @@ func (w *Workload) delayPercentiles(p Policy, rate float64) []float64 {
 		return nil
 	}
 
-	sort.Float64s(all)
-	out := make([]float64, 101)
-	for q := range out {
-		out[q] = all[q*(len(all)-1)/100]
+	percents := make([]float64, 101)
+	for p := range percents {
+		percents[p] = float64(p)
 	}
-	return out
+	return median.Percentiles(all, percents...)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/bench/median"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
 	"downbeat.dev/cuda/layers"
@@ -124,9 +125,7 @@ func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 		bytes += float64(b.memory[i].Bytes()) / float64(b.plan.Batch) * float64(n)
 	}
 
-	slices.Sort(t.device)
-	slices.Sort(t.host)
-	row.OursUS, row.P99US, row.CPUUS = t.device[len(t.device)/2], t.device[len(t.device)*99/100], t.host[len(t.host)/2]
+	row.OursUS, row.P99US, row.CPUUS = median.Percentile(t.device, 50), median.Percentile(t.device, 99), median.Percentile(t.host, 50)
 	row.Allocs = t.allocs
 	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.rateOf(c.Precision)) * 1e6
 	row.Floor, row.Layers = row.OursUS/row.FloorUS, len(plan.Layers)

@@ -31,6 +31,9 @@ func TestPercentile(t *testing.T) {
 			t.Errorf("percentile %d of 1 to 100: %d, want %d", p, got, want)
 		}
 	}
+	if got := Percentiles(hundred, 99.9, 50, 1); !slices.Equal(got, []time.Duration{100, 50, 1}) {
+		t.Errorf("percentiles 99.9, 50 and 1 of 1 to 100: %v", got)
+	}
 	if hundred[0] != 100 {
 		t.Error("the values are sorted afterwards")
 	}

@@ -167,9 +167,8 @@ func (r *Row) compareWith(ours, theirs [][]int64) {
 }
 
 func percentilesOf(v []int64) (p50, p99, p999, p9999 int64) {
-	slices.Sort(v)
-	at := func(perMyriad int) int64 { return v[min(len(v)-1, len(v)*perMyriad/10000)] }
-	return at(5000), at(9900), at(9990), at(9999)
+	p := median.Percentiles(v, 50, 99, 99.9, 99.99)
+	return p[0], p[1], p[2], p[3]
 }
 
 // WriteJSON prints the rows as a JSON array.
