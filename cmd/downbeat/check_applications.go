@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"downbeat.dev/backend/onnx"
 	"downbeat.dev/core/app"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/plan"
@@ -45,7 +46,7 @@ func (c *applicationCheck) run(w io.Writer) error {
 	if err := c.checkFlags(); err != nil {
 		return err
 	}
-	r, err := repo.OpenAll(strings.Split(c.dirs, ","), repo.Options{})
+	r, err := repo.OpenAll(strings.Split(c.dirs, ","), repo.Options{Graph: onnx.Signature})
 	if err != nil {
 		return err
 	}

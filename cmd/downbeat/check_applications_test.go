@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,5 +44,40 @@ func TestCheckDrawsApplications(t *testing.T) {
 	}
 	if err := (&applicationCheck{dirs: dir, rate: -1}).run(&out); err == nil || !strings.Contains(err.Error(), "-rate -1") {
 		t.Errorf("error %v, want one about the rate", err)
+	}
+}
+
+// TestCheckCompletesConfigurations: what serving reads from a model's file, checking reads from there, too. The file has
+// early exits besides the whole, whose outputs are not the model's.
+func TestCheckCompletesConfigurations(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "m", "1"), os.DirFS("../../models/vehicle-s/1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "m", "config.pbtxt"), []byte(`platform: "onnxruntime_onnx"`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const text = `latency_ms: 50
+inputs: [ {name: in, datatype: UINT8, shape: [32, 48, 3]} ]
+stages: [ {name: only, model: m, inputs: {image: in}, outputs: {%s: out}} ]
+outputs: [ {name: out, of: out} ]
+`
+	if err := os.Mkdir(filepath.Join(dir, "once"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	check := func(output string) error {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "once", "application.yaml"), fmt.Appendf(nil, text, output), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c := applicationCheck{dirs: dir, rate: 1, hop: time.Millisecond}
+		return c.run(io.Discard)
+	}
+	if err := check("scores"); err != nil {
+		t.Error(err)
+	}
+	if err := check("scores.exit1"); err == nil || !strings.Contains(err.Error(), `model "m"'s outputs at most once: "scores"`) {
+		t.Errorf("an exit's output: %v", err)
 	}
 }
