@@ -176,10 +176,9 @@ func (b *Backend) addClass(ctx context.Context, c wire.ModelCommand) error {
 
 // loadedVersion returns a version of a model that is loaded on every GPU, or nil.
 func (b *Backend) loadedVersion(name, version string) *device.Model {
-	for i, e := range b.modelEntries() {
-		if e.model.Name == name && e.model.Version == version && b.loadedEverywhere(uint32(i)) {
-			return e.model
-		}
+	all := b.modelEntries()
+	if number, known := findNumber(all, name, version); known && b.loadedEverywhere(number) {
+		return all[number].model
 	}
 	return nil
 }
@@ -202,11 +201,6 @@ func (b *Backend) countClasses(name, version string) (known, loaded int) {
 		}
 	}
 	return known, loaded
-}
-
-// knowsVersion reports whether a version of a model has a number.
-func (b *Backend) knowsVersion(name, version string) bool {
-	return slices.ContainsFunc(b.modelEntries(), func(e entry) bool { return e.model.Name == name && e.model.Version == version })
 }
 
 // loadedSomewhere reports whether some GPU takes batches of a model.

@@ -28,11 +28,9 @@ type retired struct {
 func (b *Backend) numberOf(m *device.Model) uint32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.models {
-		if e := &b.models[i]; e.model.Name == m.Name && e.model.Version == m.Version {
-			b.retired = slices.DeleteFunc(b.retired, func(x retired) bool { return x.number == uint32(i) }) // it is back
-			return uint32(i)
-		}
+	if number, known := findNumber(b.models, m.Name, m.Version); known {
+		b.retired = slices.DeleteFunc(b.retired, func(x retired) bool { return x.number == number }) // it is back
+		return number
 	}
 
 	if b.hasRested() {
@@ -45,6 +43,18 @@ func (b *Backend) numberOf(m *device.Model) uint32 {
 
 	b.models = append(b.models, entry{model: m})
 	return uint32(len(b.models) - 1)
+}
+
+// knowsVersion reports whether a version of a model has a number.
+func (b *Backend) knowsVersion(name, version string) bool {
+	_, known := findNumber(b.modelEntries(), name, version)
+	return known
+}
+
+// findNumber returns the number that a version of a model has in a list.
+func findNumber(list []entry, name, version string) (number uint32, known bool) {
+	at := slices.IndexFunc(list, func(e entry) bool { return e.model.Name == name && e.model.Version == version })
+	return uint32(max(at, 0)), at >= 0
 }
 
 // hasRested reports whether the first of the retired numbers may name another model. b.mu is held.
