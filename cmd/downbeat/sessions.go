@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -40,6 +41,12 @@ func runSessionsCommand(ctx context.Context, args []string) error {
 
 // printSessions prints a table of the sessions, then frames of each application.
 func printSessions(out io.Writer, status *app.Status, frames int) error {
+	if !slices.ContainsFunc(status.Applications, func(a app.ApplicationStatus) bool { return len(a.Sessions) > 0 }) {
+		printFrames(out, status, frames)
+		_, err := fmt.Fprintln(out, "No session is open.")
+		return err
+	}
+
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "APPLICATION\tSESSION\tRATE\tLATENCY\tFRAMES\tIN TIME\tLATE\tFAILED\tSKIPPED\tRECENT\tPROMISE")
 	for i := range status.Applications {
@@ -66,14 +73,18 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	printFrames(out, status, frames)
+	return nil
+}
 
+// printFrames draws the latest frames of each application.
+func printFrames(out io.Writer, status *app.Status, frames int) {
 	for i := range status.Applications {
 		a := &status.Applications[i]
 		for k := range min(frames, len(a.Latest)) {
 			printFrame(out, a, &a.Latest[k])
 		}
 	}
-	return nil
 }
 
 // printFrame draws the steps of a frame over its budget, one character per fortieth.

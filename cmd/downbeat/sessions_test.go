@@ -47,3 +47,11 @@ func TestSessionsAreListed(t *testing.T) {
 		}
 	}
 }
+
+// TestNoSessionIsSaid: a bare heading would leave open whether the gateway was asked.
+func TestNoSessionIsSaid(t *testing.T) {
+	var out strings.Builder
+	if err := printSessions(&out, &app.Status{Applications: []app.ApplicationStatus{{Name: "traffic"}}}, 1); err != nil || out.String() != "No session is open.\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
