@@ -64,7 +64,8 @@ func writeSetting(setting, dir string) error {
 	return nil
 }
 
-func runGoodput(ctx context.Context, setting, policies, format, out, file string, o goodput.Options) error {
+// checkGoodput refuses values of flags that no run could use.
+func checkGoodput(format string, o goodput.Options) error {
 	switch {
 	case format != "table" && format != "json" && format != "csv":
 		return usageErrorf("-o %s: want table, json or csv", format)
@@ -77,7 +78,13 @@ func runGoodput(ctx context.Context, setting, policies, format, out, file string
 	case o.Ctrl < 0 || o.Ctrl > 1e9 || o.Data < 0 || o.Data > 1e9:
 		return usageErrorf("-ctrl %v -data %v: want 0 to 1s", time.Duration(o.Ctrl), time.Duration(o.Data))
 	}
+	return nil
+}
 
+func runGoodput(ctx context.Context, setting, policies, format, out, file string, o goodput.Options) error {
+	if err := checkGoodput(format, o); err != nil {
+		return err
+	}
 	settings, err := goodput.Select(setting)
 	if err != nil {
 		return usageErrorf("-%v", err)

@@ -55,28 +55,10 @@ func netCommand() command {
 				narrow[i] = uint16(p)
 			}
 
-			w, err := kernel.Open(narrow, watched)
-
-			// Without root, the error names another way to see delays.
-			if errors.Is(err, kernel.ErrNotPermitted) {
-				return fmt.Errorf("%w (without it, use the delays that frontends and backends measure with their own echoes)", err)
-			}
+			r, err := measureDelays(ctx, narrow, watched, *length)
 			if err != nil {
 				return err
 			}
-			defer w.Close()
-
-			// The kernel counts; this process only waits.
-			select {
-			case <-time.After(*length):
-			case <-ctx.Done():
-			}
-
-			r, err := w.Read()
-			if err != nil {
-				return err
-			}
-
 			if *format == "json" {
 				return json.NewEncoder(os.Stdout).Encode(r)
 			}
@@ -84,6 +66,27 @@ func netCommand() command {
 			printDelays(os.Stdout, r)
 			return nil
 		}}
+}
+
+// measureDelays watches ports and processes for some time.
+func measureDelays(ctx context.Context, ports []uint16, processes []int, length time.Duration) (r kernel.Report, err error) {
+	w, err := kernel.Open(ports, processes)
+
+	// Without root, the error names another way to see delays.
+	if errors.Is(err, kernel.ErrNotPermitted) {
+		return r, fmt.Errorf("%w (without it, use the delays that frontends and backends measure with their own echoes)", err)
+	}
+	if err != nil {
+		return r, err
+	}
+	defer w.Close()
+
+	// The kernel counts; this process only waits.
+	select {
+	case <-time.After(length):
+	case <-ctx.Done():
+	}
+	return w.Read()
 }
 
 func printDelays(w io.Writer, r kernel.Report) {

@@ -115,20 +115,11 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		return err
 	}
 
-	if v, ok := params["bytes_max"]; ok {
-		n, err := strconv.Atoi(v.text)
-		if err != nil || n < 1 || n > bytesMaxLimit {
-			return d.failAt(v, "parameters.bytes_max", "want bytes from 1 to %d", bytesMaxLimit)
-		}
-		c.BytesMax = n
+	if err := d.readCount(params, "bytes_max", "bytes", bytesMaxLimit, &c.BytesMax); err != nil {
+		return err
 	}
-
-	if v, ok := params["shapes_max"]; ok {
-		n, err := strconv.Atoi(v.text)
-		if err != nil || n < 1 || n > model.ShapesMax {
-			return d.failAt(v, "parameters.shapes_max", "want shape classes from 1 to %d", model.ShapesMax)
-		}
-		c.ShapesMax = n
+	if err := d.readCount(params, "shapes_max", "shape classes", model.ShapesMax, &c.ShapesMax); err != nil {
+		return err
 	}
 
 	// The graph has been asked, so a missing tensor is an error.
@@ -153,6 +144,21 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		return nil
 	}
 	return d.readEmulated(root, c, params)
+}
+
+// readCount reads a parameter that is a number from 1 to most of what it counts; without it, to stays as it is.
+func (d *decoder) readCount(params map[string]value, name, counts string, most int, to *int) error {
+	v, ok := params[name]
+	if !ok {
+		return nil
+	}
+
+	n, err := strconv.Atoi(v.text)
+	if err != nil || n < 1 || n > most {
+		return d.failAt(v, "parameters."+name, "want %s from 1 to %d", counts, most)
+	}
+	*to = n
+	return nil
 }
 
 // platforms are the platforms of Triton's backends that Downbeat has.
