@@ -8,14 +8,14 @@ import (
 
 const (
 	hangCheck = 100 * time.Millisecond // interval of checks for batches that exceed limits.Backend
-	hungPause = 2 * time.Second        // how long the scheduler should leave a hanging GPU alone
-	lostPause = time.Hour              // likewise a lost one
+	hungPause = 2 * time.Second        // how long the scheduler should send a hanging GPU nothing
+	lostPause = time.Hour              // the same for a lost GPU
 )
 
 // isSick reports whether batches sent to the GPU would fail.
 func (g *gpu) isSick() bool { return g.lost.Load() || g.hung.Load() || g.stuck.Load() > 0 }
 
-// watchdog returns the orders of hanging GPUs, until stop is closed. One goroutine per backend.
+// watchdog answers the orders of hanging GPUs until stop is closed. A backend has one goroutine that runs it.
 func (b *Backend) watchdog() {
 	defer b.wait.Done()
 	repliers := make([]*replier, len(b.gpus))
@@ -38,7 +38,8 @@ func (b *Backend) watchdog() {
 	}
 }
 
-// rescueOrders answers for a hanging GPU: orders of the executor may have run (BackendLost), those due have not.
+// rescueOrders answers the orders of a hanging GPU. Orders that the executor has may have run: BackendLost. Orders that
+// are still due have not run.
 func (g *gpu) rescueOrders(r *replier) {
 	for o := g.takeOverdue(); o != nil; o = g.takeOverdue() {
 		g.backend.log.Error("GPU hangs: others get its requests until it answers again", "gpu", g.name, "model", o.model.Name,
@@ -47,7 +48,7 @@ func (g *gpu) rescueOrders(r *replier) {
 		r.replyTo(o)
 	}
 
-	// Until the GPU answers, new orders are returned at once.
+	// New orders are returned at once until the GPU answers.
 	for g.hung.Load() {
 		g.mu.Lock()
 		if len(g.due) == 0 {
@@ -57,14 +58,14 @@ func (g *gpu) rescueOrders(r *replier) {
 		o := g.takeFirst()
 		g.mu.Unlock()
 
-		// Inputs that are still being read are useless here.
+		// Stop reading its inputs: nobody here will use them.
 		g.cancelFetch(o)
 		o.failRest(model.NoBackend)
 		r.replyTo(o)
 	}
 }
 
-// takeOverdue takes over the answer to an order that a hanging GPU's executor has; nil if there is none.
+// takeOverdue returns an order that a hanging GPU's executor has, and that the caller must answer; nil if there is none.
 func (g *gpu) takeOverdue() *order {
 	g.mu.Lock()
 	defer g.mu.Unlock()

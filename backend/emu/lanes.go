@@ -11,7 +11,7 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// machine is an emulated device, which its lanes share.
+// machine is an emulated device that several lanes share.
 type machine struct {
 	plan    Planned
 	batches atomic.Uint64
@@ -27,16 +27,17 @@ type kernelRun struct {
 	end time.Time
 }
 
-// OpenLanes returns the lanes of one emulated GPU, in each of which kernels run beside those of the others. A fault
-// affects all of them. The caller must Close each.
+// OpenLanes returns the lanes of one emulated GPU. The lanes run kernels at the same time, and a fault affects all lanes.
+// The caller must Close each.
 //
-// A kernel that uses the part u of the GPU takes as long as alone while the parts of all that run are at most 1, and as
-// many times as long as they are otherwise. What runs when it begins counts; kernels that run already go on as they are.
+// Each kernel uses a part of the GPU. If the parts of the running kernels add up to 1 or less, a kernel takes as long as it
+// takes alone. If they add up to s > 1, it takes s times as long. The sum is taken when a kernel begins, and kernels that
+// already run keep their time.
 func OpenLanes(o Options) ([]*Executor, error) {
 	m := &machine{plan: o.Plan, running: make([]kernelRun, max(1, o.Lanes))}
 	m.fault.Store(&Fault{})
 
-	// A fault from the start also affects the models' loading.
+	// A fault that is there from the start also affects loads of models.
 	if m.plan.After == 0 {
 		m.fault.Store(&m.plan.Fault)
 	}
@@ -55,15 +56,15 @@ func OpenLanes(o Options) ([]*Executor, error) {
 	return all, nil
 }
 
-// countBatch counts a batch of some lane, and starts the planned fault when it is due.
+// countBatch counts a batch of any lane and starts the planned fault when it is due.
 func (m *machine) countBatch() {
 	if m.plan.After > 0 && m.batches.Add(1) == m.plan.After+1 {
 		m.fault.Store(&m.plan.Fault)
 	}
 }
 
-// shareTime returns how long a kernel takes that begins now on a lane. Full, from the model's profile, is what it takes
-// while all lanes run kernels of the same model.
+// shareTime returns how long a kernel takes if it begins now on a lane. full is the time in the model's profile: what the
+// kernel takes while all lanes run kernels of that model.
 func (m *machine) shareTime(lane int, use float64, full time.Duration) time.Duration {
 	if len(m.running) == 1 {
 		return full
@@ -83,10 +84,10 @@ func (m *machine) shareTime(lane int, use float64, full time.Duration) time.Dura
 	return took
 }
 
-// slowdownOf returns how many times as long a kernel takes while all lanes run kernels that use as much of the GPU.
+// slowdownOf returns by what factor a kernel becomes slower while all lanes run kernels that use the same part of the GPU.
 func slowdownOf(use float64, lanes int) float64 { return max(1, use*float64(lanes)) }
 
-// Use returns the part of an emulated GPU that a model uses: the parameter gpu_use of an emulated one, otherwise all.
+// Use returns the part of an emulated GPU that a model uses: the model's parameter gpu_use, or 1 if it has none.
 func Use(m *repo.Model) float64 {
 	if m == nil || m.Config == nil || m.Config.GPUUse == 0 {
 		return 1
@@ -94,7 +95,8 @@ func Use(m *repo.Model) float64 {
 	return m.Config.GPUUse
 }
 
-// LaneProfile returns ℓ(b) on one of several lanes of an emulated GPU while all run m, of which p is ℓ(b) on the whole.
+// LaneProfile returns ℓ(b) of model m on one of several lanes of an emulated GPU while all lanes run m. p is ℓ(b) on the
+// whole GPU.
 func LaneProfile(p *profile.Profile, m *repo.Model, lanes int) (*profile.Profile, error) {
 	factor := slowdownOf(Use(m), lanes)
 	if factor == 1 {

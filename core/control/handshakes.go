@@ -11,13 +11,14 @@ import (
 const (
 	handshakesMax  = 1024
 	handshakesEach = 64                     // per address
-	handshakeGrace = 200 * time.Millisecond // a connection older than this gives way to a new one
+	handshakeGrace = 200 * time.Millisecond // a new connection may displace one that is older than this
 )
 
-// handshakes holds the connections that have not shown the token yet. They are kept apart from the sessions, so
-// strangers never take a session's place. If too many wait, of one address or in total, the oldest one is closed. But
-// one that arrived less than handshakeGrace ago is kept and the new one is closed instead, so that a crowd of honest
-// peers returning at once drains and does not push each other out. The server's lock guards it.
+// handshakes holds the connections that have not shown the token yet. They are kept apart from the sessions, so that a
+// stranger never takes a session's place. If too many connections wait, from one address or in total, a new one displaces
+// the oldest. A connection that arrived less than handshakeGrace ago is not displaced, and the new one is closed instead:
+// honest peers that all return at once would otherwise displace each other again and again. The server's lock guards the
+// list.
 type handshakes struct {
 	max, each int
 	waiting   []*session // in order of arrival
@@ -33,7 +34,7 @@ type arrival struct {
 func (h *handshakes) beginOne(c *session, now time.Time) bool {
 	c.at, c.from = now, originOf(c.raw.RemoteAddr())
 
-	var oldest *session // among those that exceed the limit
+	var oldest *session // the one to displace, if a limit is reached
 	same := 0
 	for _, w := range h.waiting {
 		if w.from == c.from {
@@ -44,8 +45,8 @@ func (h *handshakes) beginOne(c *session, now time.Time) bool {
 		}
 	}
 
-	// The newcomer's own address gives way first: a crowded address costs the others nothing until all places are
-	// taken.
+	// A connection from the same address is displaced first: a crowded address costs other addresses nothing until all
+	// places are taken.
 	switch {
 	case same >= h.each:
 	case len(h.waiting) >= h.max:

@@ -8,8 +8,9 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// movableModel returns a model of a run in which models move. All models of a group are alike, one per sub-cluster,
-// so that the load stays even. The model batches as vision models do, and its SLO is several times its longest batch.
+// movableModel returns a model for a run in which models move. The models of a group are equal, and each sub-cluster
+// gets one of them, so that the load stays even. A model batches as vision models do, and its SLO is several times the
+// latency of its largest batch.
 func movableModel(i, group int) clusterModel {
 	alpha, beta := 0.4e6+0.1e6*float64(group*7%10), 3e6+0.5e6*float64(group*3%10)
 	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]time.Duration, 16), slo: 100e6, static: 100<<20 + uint64(group*37%11)*(40<<20)}
@@ -23,7 +24,7 @@ func movableModel(i, group int) clusterModel {
 // homeOf returns a model's first sub-cluster.
 func (c *Cluster) homeOf(model int) int { return model % c.o.Clusters }
 
-// planDocument returns the plan that puts every model into its first sub-cluster plus its shift.
+// planDocument returns a plan in which every model is as many sub-clusters behind its first one as shift says.
 func (c *Cluster) planDocument(number uint64, shift []int) engine.Plan {
 	p := engine.Plan{Number: number}
 	for k := range c.models {
@@ -42,8 +43,7 @@ func (c *Cluster) planDocument(number uint64, shift []int) engine.Plan {
 	return p
 }
 
-// stockModels gives a backend all models, with those of its sub-cluster loaded, and memory for these and a few
-// more.
+// stockModels gives a backend all models. The models of its sub-cluster are loaded, and its memory has room for one more.
 func (b *back) stockModels(cluster int) {
 	c := b.c
 	var used, largest, dynamic uint64
@@ -51,7 +51,7 @@ func (b *back) stockModels(cluster int) {
 		m := &c.models[k]
 		there := c.homeOf(k) == cluster
 
-		// Outputs and scratch memory of a run take a quarter of the weights.
+		// A run needs a quarter of the weights' memory for outputs and scratch.
 		info := &b.hello.Models[k].Info
 		info.Static, info.Dynamic = m.static, m.static/4
 		if there {
@@ -66,14 +66,14 @@ func (b *back) stockModels(cluster int) {
 		b.memory.loaded = append(b.memory.loaded, on)
 	}
 
-	// The memory holds a moved model beside the present ones, but not two.
+	// The memory has room for one model that moves here, not for two.
 	for range c.o.GPUs {
 		b.memory.used = append(b.memory.used, used)
 		b.hello.Details = append(b.hello.Details, wire.GPUDetail{Kind: "simulated", Memory: used + largest + dynamic + largest/2})
 	}
 }
 
-// endMoves records where models are at the end.
+// endMoves records on which GPUs the models are at the end of a run.
 func (c *Cluster) endMoves() {
 	s := c.leader()
 	if !c.o.loadsModels() || s == nil {
@@ -87,7 +87,7 @@ func (c *Cluster) endMoves() {
 		return
 	}
 
-	// Where no plan moved models from outside, each belongs into its first sub-cluster.
+	// Unless the run's plans moved models, each model belongs to its first sub-cluster.
 	offered := offeredGPUs(&now)
 	shift := make([]int, len(c.models))
 	if c.moves != nil {

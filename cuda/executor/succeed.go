@@ -15,13 +15,13 @@ import (
 	"downbeat.dev/cuda/residency"
 )
 
-// Succeed returns a model that computes what m does, with the weights of w. m stays as it is; the two have plans, launches
-// and the memory of activations in common. The successor is as ready as m: its parameters are on the device beside m's,
-// except those for which there is no room without evicting others, and its batches have graphs wherever m's have.
-// Its first batch brings in what is missing.
+// Succeed returns a successor of m: a model that computes the same with the weights of w. m does not change. Both models
+// use the same plans, launches and memory for activations. The successor is ready to run: its parameters are on the
+// device beside m's, and it has a captured graph for every batch for which m has one. If there is no room for all
+// parameters, Succeed evicts nothing, and the successor's first batch loads the rest.
 //
-// shared guards the Runtime, and the caller does not hold it. Succeed holds it for one layer at a time, so that batches
-// continue.
+// The lock shared guards the Runtime, and the caller must not hold it. Succeed holds the lock for one layer at a time, so
+// that batches continue.
 func (m *Model) Succeed(w *Weights, shared sync.Locker) (*Model, error) {
 	shared.Lock()
 	defer shared.Unlock()
@@ -45,9 +45,9 @@ func (m *Model) Succeed(w *Weights, shared sync.Locker) (*Model, error) {
 	return next, nil
 }
 
-// takePlans gives m the plans of from, with contents of its own for the parameters.
+// takePlans gives m the plans of from. The parameters of m get contents of their own.
 func (m *Model) takePlans(from *Model, w *Weights) error {
-	for _, n := range from.Planned() { // those compiled meanwhile
+	for _, n := range from.Planned() { // plans that were compiled since w was made
 		if !w.seen[n-1] {
 			if err := w.addBatch(n); err != nil {
 				return err
@@ -68,16 +68,17 @@ func (m *Model) takePlans(from *Model, w *Weights) error {
 	return nil
 }
 
-// addParameters adds w's parameters to the store, packed as those of from, and returns the new content of each old one.
+// addParameters adds the parameters of w to the store, packed in contents as the parameters of from are. It returns the
+// new content for each old content.
 func (m *Model) addParameters(from *Model, w *Weights) (moved map[residency.ID]residency.ID, err error) {
 	packed, names := map[residency.ID][]byte{}, map[place]string{}
 	for name, at := range from.params {
 		if packed[at.content] == nil {
 			packed[at.content] = make([]byte, m.r.store.Bytes(at.content))
 		}
-		copy(packed[at.content][at.offset:], w.data[name]) // none for counters, which start at zero
+		copy(packed[at.content][at.offset:], w.data[name]) // counters have no data: they start at zero
 
-		// Layers with the same bytes share a content, and may not be the same now.
+		// Layers whose bytes were equal share a content. In w they may differ.
 		if other, twice := names[at]; twice && !bytes.Equal(w.data[other], w.data[name]) {
 			return nil, fmt.Errorf("parameters %q and %q were the same: %w", other, name, ErrShape)
 		}
@@ -93,7 +94,7 @@ func (m *Model) addParameters(from *Model, w *Weights) (moved map[residency.ID]r
 		}
 	}()
 
-	// In the order of the old ones, which is that of the layers.
+	// Sorted, the old contents are in the order of the layers.
 	counters, counts := from.params[countersName]
 	for _, old := range slices.Sorted(maps.Keys(packed)) {
 		c := m.r.store.Describe(old)
@@ -122,7 +123,7 @@ func (p *plan) withParameters(w *Weights, moved map[residency.ID]residency.ID) *
 		}
 	}
 
-	// Launches refer to buffers by number, so they are the same.
+	// Launches refer to buffers by number, so both plans can use them.
 	next := &plan{Plan: &compiled, launches: p.launches, work: p.work, captured: map[key]*captured{}}
 	if next.work != nil {
 		next.work.users++
@@ -139,7 +140,7 @@ func (p *plan) withParameters(w *Weights, moved map[residency.ID]residency.ID) *
 	return next
 }
 
-// renumber returns the contents that took the place of ids; activations stay.
+// renumber returns ids with each moved content replaced by its new one. Contents of activations are not moved.
 func renumber(ids []residency.ID, moved map[residency.ID]residency.ID) (all []residency.ID) {
 	for _, id := range ids {
 		if other, ok := moved[id]; ok {
@@ -151,7 +152,7 @@ func renumber(ids []residency.ID, moved map[residency.ID]residency.ID) (all []re
 	return all
 }
 
-// bringIn copies the parameters to the device, as far as there is room.
+// bringIn copies parameters to the device until there is no more room.
 func (m *Model) bringIn() (failed error) {
 	ended, err := m.r.dev.NewEvent()
 	if err != nil {
@@ -159,7 +160,7 @@ func (m *Model) bringIn() (failed error) {
 	}
 	defer ended.Free()
 
-	// Activations come and go with batches. Meanwhile nothing else may take their place, where graphs expect them.
+	// Graphs expect the activations at one address, so hold their memory while parameters are placed.
 	if p := m.plans[m.max-1]; p != nil && p.work != nil {
 		fits, err := m.hold(p.work.id, ended)
 		if err != nil || !fits {
@@ -168,7 +169,7 @@ func (m *Model) bringIn() (failed error) {
 		defer func() { failed = errors.Join(failed, m.r.store.Release([]residency.ID{p.work.id}, nil)) }()
 	}
 
-	// Each is free to leave again, so that none of them keeps a batch from its memory.
+	// Release each content at once: a batch that needs its memory may evict it.
 	for _, id := range m.parameterContents() {
 		fits, err := m.hold(id, ended)
 		if fits {
@@ -181,8 +182,8 @@ func (m *Model) bringIn() (failed error) {
 	return nil
 }
 
-// hold puts a content in use on the device, if there is room, and returns when its copy has ended: the next batch waits
-// for the moves before it, so for one layer's at most.
+// hold copies a content to the device and marks it as in use, if there is room. It waits until the copy has ended, so that
+// a batch, which waits for all earlier copies, waits for one layer at most.
 func (m *Model) hold(id residency.ID, ended *cuda.Event) (fits bool, err error) {
 	fits, err = m.r.store.Hold(time.Since(m.r.start), id, ended)
 	if fits {
@@ -191,7 +192,7 @@ func (m *Model) hold(id residency.ID, ended *cuda.Event) (fits bool, err error) 
 	return fits, err
 }
 
-// moveMost is the longest copy of a layer, if Config does not say.
+// moveMost is the longest time that the copy of a layer may take, if Config does not set one.
 const moveMost = time.Minute
 
 // parameterContents returns the contents of the parameters, in a fixed order.
@@ -204,14 +205,14 @@ func (m *Model) parameterContents() []residency.ID {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// captureAhead captures the batches that from has graphs of, with m's parameters.
+// captureAhead captures a graph with m's parameters for every batch for which from has a graph.
 func (m *Model) captureAhead(from *Model) error {
 	for i, p := range from.plans {
 		if p == nil || m.plans[i] == nil {
 			continue
 		}
 
-		for k, c := range maps.Clone(p.captured) { // batches of from may add to it meanwhile
+		for k, c := range maps.Clone(p.captured) { // a clone, because batches of from may add graphs
 			base, ok := m.basesLike(m.plans[i], c.base)
 			if !ok {
 				continue
@@ -225,8 +226,8 @@ func (m *Model) captureAhead(from *Model) error {
 	return nil
 }
 
-// basesLike returns the addresses of a batch of p that has everything but its parameters where like has it; false if a
-// parameter is not on the device.
+// basesLike returns the addresses of the buffers of a batch of p: those in like, but for the parameters. It returns false
+// if a parameter is not on the device.
 func (m *Model) basesLike(p *plan, like []cuda.Address) (base []cuda.Address, ok bool) {
 	base = slices.Clone(like)
 	for i := range p.Buffers {
