@@ -11,8 +11,7 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// classifier is a model of four numbers in and two out, emulated at 1 ms per batch and 0.1 ms per
-// request.
+// classifier takes four numbers and returns two. It is emulated: a batch takes 1 ms and 0.1 ms per request.
 const classifier = `
 platform: "emulated"
 max_batch_size: 16
@@ -23,8 +22,8 @@ parameters { key: "beta_ms" value { string_value: "1" } }
 parameters { key: "slo_ms" value { string_value: "5000" } }
 `
 
-// connect dials a client. Here the scheduler and an emulated backend run in the same process; in a
-// deployment, Options name the scheduler's address instead of a Link.
+// connect dials a client. Here the scheduler and an emulated backend run in the same process. In a deployment, call
+// frontend.Dial with the scheduler's address in its Options.
 func connect() (*frontend.Client, func()) {
 	system, err := stage.Open(context.Background(), map[string]string{"classifier": classifier}, 1)
 	if err != nil {
@@ -33,7 +32,7 @@ func connect() (*frontend.Client, func()) {
 	return system.Client, func() { _ = system.Close() }
 }
 
-// A request whose deadline is the model's SLO; a context's deadline would take its place.
+// This request's deadline is the model's SLO, because its context has none.
 func Example() {
 	client, done := connect()
 	defer done()
@@ -57,7 +56,7 @@ func Example() {
 	// Output: 2 scores <nil>
 }
 
-// What a request that cannot be served ends in.
+// A request that cannot be served in time ends with an OutcomeError, which says why.
 func ExampleOutcomeError() {
 	client, done := connect()
 	defer done()
@@ -75,7 +74,8 @@ func ExampleOutcomeError() {
 	// Output: too late: true
 }
 
-// Preprocessing that runs while the request already queues.
+// Prepare fills the input while the request is on its way: the scheduler plans with the time at which the input will be
+// there.
 func ExampleClient_Do() {
 	client, done := connect()
 	defer done()
@@ -88,6 +88,8 @@ func ExampleClient_Do() {
 	result, err := client.Do(context.Background(), frontend.Request{
 		Model: "classifier",
 		Input: in,
+
+		PrepareTime: 5 * time.Millisecond, // without it the client learns the time, and sends the first request after its hook
 		Prepare: func(input []byte) error { // decode an image, say
 			clear(input)
 			return nil

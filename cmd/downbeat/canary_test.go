@@ -172,7 +172,7 @@ func TestCanariesRefuse(t *testing.T) {
 		`{"model":"none","version":"2"}`:                        `model \"none\": not served here`,
 		`{"model":"m","base":"1"}`:                              "must be the number of the version to try",
 		`{"model":"m","version":"1@7"}`:                         "must be the number of the version to try",
-		`{"model":"m","version":"4"}`:                           "is the base, too",
+		`{"model":"m","version":"4"}`:                           "must differ from the base",
 		`{"model":"m","base":"9","version":"2"}`:                `version \"9\" of \"m\" is not served; served: [1 2 3 4]`,
 		`{"model":"m","base":"1","version":"2","share":1.5}`:    "share: 1.5: must be from 0 to 1",
 		`{"model":"m","base":"1","version":"2","shadow":-1}`:    "shadow: -1: must be from 0 to 1",

@@ -85,7 +85,7 @@ func (g *Gateway) startCanary(c Canary) *fault {
 	case c.Version == "" || len(c.Version) > versionMax || !isNumber(c.Version):
 		return invalidFault("canary: version: %.20q: must be the number of the version to try", c.Version)
 	case c.Base == c.Version:
-		return invalidFault("canary: version: %s: is the base, too (the newest that is served, if none is given): must be another one", c.Version)
+		return invalidFault("canary: version: %s: must differ from the base, which is the newest version that is served unless the call names one", c.Version)
 	case !(c.Share >= 0 && c.Share <= 1):
 		return invalidFault("canary: share: %v: must be from 0 to 1", c.Share)
 	case !(c.Shadow >= 0 && c.Shadow <= 1):
