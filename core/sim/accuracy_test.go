@@ -77,23 +77,30 @@ func sizes(slowness ...float64) (all []size) {
 
 // TestAccuracyFallsBeforeRequestsDrop: eight GPUs serve 6,000 requests/s with the most accurate variant and some
 // 34,000 with the lightest. In between nothing is dropped, and accuracy falls no further than necessary (UNIFIED
-// U10).
+// U10). Accuracy is the mean of four seeds, since that of one varies by as much as changes of the program do.
 func TestAccuracyFallsBeforeRequestsDrop(t *testing.T) {
 	family := drawFamily(t, "vehicle", 50e6, sizes(1)...)
 	for _, c := range []struct{ rate, accuracy float64 }{
 		{1000, 0.95}, {5000, 0.9499}, {6000, 0.948}, {8000, 0.928}, {12000, 0.905}, {15000, 0.888}, {20000, 0.85}, {30000, 0.81},
 	} {
-		w := &World{Models: []Model{family}, GPUs: 8, Arrivals: arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(1), c.rate*5).At(c.rate, 5e9, nil)}
-		a := watchAnswers(w)
-		r := w.Run(NewDownbeat(w))
+		worst, accuracy := 0.0, 0.0
+		for seed := range uint64(fewSeeds) {
+			w := &World{Models: []Model{family}, GPUs: 8, Arrivals: arrivals.NewUnit(1+seed, arrivals.Poisson, arrivals.Even(1), c.rate*5).At(c.rate, 5e9, nil)}
+			a := watchAnswers(w)
+			r := w.Run(NewDownbeat(w))
+			worst = max(worst, float64(r.Bad[0])/float64(r.Total[0]))
+			accuracy += a.mean(0, 5) / fewSeeds
+		}
 
-		bad, accuracy := float64(r.Bad[0])/float64(r.Total[0]), a.mean(0, 5)
-		t.Logf("%6.0f requests/s: %.5f bad, accuracy %.4f, batches of %.1f", c.rate, bad, accuracy, float64(r.Total[0])/float64(r.Batches))
-		if bad > 0.0005 || accuracy < c.accuracy-1e-9 {
-			t.Errorf("%.0f requests/s: %.5f bad and an accuracy of %.4f, want at most 0.0005 and at least %.4f", c.rate, bad, accuracy, c.accuracy)
+		t.Logf("%6.0f requests/s: at most %.5f bad, accuracy %.4f", c.rate, worst, accuracy)
+		if worst > 0.0005 || accuracy < c.accuracy-1e-9 {
+			t.Errorf("%.0f requests/s: %.5f bad and an accuracy of %.4f, want at most 0.0005 and at least %.4f", c.rate, worst, accuracy, c.accuracy)
 		}
 	}
 }
+
+// fewSeeds is the number of seeds whose mean accuracy is taken where that of one varies as much as what is tested.
+const fewSeeds = 4
 
 // TestAccuracyComesBack: a load five times as high for some seconds drops less than half a percent in its first
 // second and nothing afterwards. When it is over, answers are as accurate as before.
@@ -128,23 +135,33 @@ func TestAccuracyComesBack(t *testing.T) {
 }
 
 // TestSlowKindHelpsWhereItIsWanted: GPUs that are three to six times as slow get nothing while a fast one is free,
-// little while the fast ones suffice, and take their part when they do not.
+// little while the fast ones suffice, and take their part when they do not. Where they are short, accuracy is the mean of
+// 16 seeds, since those vary by more than a hundredth.
 func TestSlowKindHelpsWhereItIsWanted(t *testing.T) {
 	var models []Model
 	for i := range 4 {
 		models = append(models, drawFamily(t, "f", 100e6, sizes(1, 3+float64(i))...))
 	}
-	for _, c := range []struct{ rate, accuracy, least, most float64 }{{500, 0.95, 0, 0}, {2000, 0.95, 0, 0.2}, {8000, 0.915, 0.2, 1}, {15000, 0.855, 0.3, 1}} {
-		w := &World{Models: models, GPUs: 12, Kinds: []uint8{0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
-			Arrivals: arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(4), c.rate*5).At(c.rate, 5e9, nil)}
-		a := watchAnswers(w)
-		r := w.Run(NewDownbeat(w))
+	for _, c := range []struct {
+		rate, accuracy, least, most float64
+		seeds                       uint64
+	}{{500, 0.95, 0, 0, 1}, {2000, 0.95, 0, 0.2, 1}, {8000, 0.915, 0.2, 1, 4}, {15000, 0.855, 0.3, 1, 16}} {
+		bad, accuracy, slow := 0.0, 0.0, 0.0 // the worst; means
+		for seed := range c.seeds {
+			w := &World{Models: models, GPUs: 12, Kinds: []uint8{0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+				Arrivals: arrivals.NewUnit(1+seed, arrivals.Poisson, arrivals.Even(4), c.rate*5).At(c.rate, 5e9, nil)}
+			a := watchAnswers(w)
+			r := w.Run(NewDownbeat(w))
 
-		bad := r.Bad[0] + r.Bad[1] + r.Bad[2] + r.Bad[3]
-		slow := float64(a.byKind[1]) / float64(len(w.Arrivals))
-		t.Logf("%6.0f requests/s: %d bad, accuracy %.4f, %.3f of them on the slow kind", c.rate, bad, a.mean(0, 5), slow)
-		if float64(bad) > 0.001*float64(len(w.Arrivals)) || a.mean(0, 5) < c.accuracy-1e-9 || slow < c.least || slow > c.most {
-			t.Errorf("%.0f requests/s: %d bad, accuracy %.4f, %.3f on the slow kind; want accuracy %.4f and %.3f to %.3f", c.rate, bad, a.mean(0, 5), slow, c.accuracy, c.least, c.most)
+			all := float64(len(w.Arrivals))
+			bad = max(bad, float64(r.Bad[0]+r.Bad[1]+r.Bad[2]+r.Bad[3])/all)
+			accuracy += a.mean(0, 5) / float64(c.seeds)
+			slow += float64(a.byKind[1]) / all / float64(c.seeds)
+		}
+
+		t.Logf("%6.0f requests/s: at most %.5f bad, accuracy %.4f, %.3f of them on the slow kind", c.rate, bad, accuracy, slow)
+		if bad > 0.001 || accuracy < c.accuracy-1e-9 || slow < c.least || slow > c.most {
+			t.Errorf("%.0f requests/s: %.5f bad, accuracy %.4f, %.3f on the slow kind; want accuracy %.4f and %.3f to %.3f", c.rate, bad, accuracy, slow, c.accuracy, c.least, c.most)
 		}
 	}
 }
