@@ -27,6 +27,7 @@ type family struct {
 	longest   Duration   // the longest lead of small + 1
 	rateSteps rateSteps
 	left      leftBehind
+	kept      keptPlaces
 }
 
 // home is a sub-cluster that serves a family, with its resident variants that are accurate enough, in order of ℓ(1).
@@ -49,6 +50,7 @@ type home struct {
 	costLeast float64 // the same of the cheapest
 	worth     float64 // of a request served here: accuracy minus the price of its GPU time
 	served    float64 // requests in batches, older ones with less weight
+	kept      keptStart
 }
 
 const (

@@ -10,6 +10,7 @@ package sched
 type places struct {
 	outlooks  []Outlook   // by sub-cluster
 	free      []Outlook   // by sub-cluster: outlooks minus the batches placed so far
+	keptFree  []Outlook   // the same of the schedule that may be restored; see chooseOrder
 	loads     []homeLoad  // by sub-cluster
 	impatient []impatient // by sub-cluster
 	queued    []int32     // indices in models: services with several homes that may have queued requests
@@ -22,6 +23,9 @@ type places struct {
 	few       bool        // all of them were placed together at the latest schedule
 	stale     bool        // something has changed since the latest schedule
 	due       Time        // when to check all of them again
+	compares  bool        // two orders are compared
+	byBatch   bool        // services are placed in the second order; see startBy
+	tally                 // of the schedule, while two orders are compared
 }
 
 const (
@@ -57,7 +61,7 @@ func (p *Partition) SetOutlook(o *Outlook) {
 
 	// A sub-cluster's first outlook creates its entry.
 	for int(o.SubCluster) >= len(s.outlooks) {
-		s.outlooks, s.free = append(s.outlooks, Outlook{}), append(s.free, Outlook{})
+		s.outlooks, s.free, s.keptFree = append(s.outlooks, Outlook{}), append(s.free, Outlook{}), append(s.keptFree, Outlook{})
 	}
 	if known := &s.outlooks[o.SubCluster]; *known != *o {
 		// With many services each has its own time for the next check, unless no GPU becomes free at all.

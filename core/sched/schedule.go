@@ -15,7 +15,8 @@ func (p *Partition) placeQueues(now Time) {
 	// A GPU that is free by the time a batch arrives there counts as free.
 	lead := p.o.Ctrl + p.o.Data
 	soon := now.Add(lead)
-	s.order = s.order[:0]
+	s.order, s.tally = s.order[:0], tally{}
+	s.compares = few && p.comparesOrders()
 	for s.anyFree(soon) {
 		if len(s.order) == 0 && !p.orderSet() {
 			break
@@ -23,6 +24,9 @@ func (p *Partition) placeQueues(now Time) {
 		m := &p.models[s.set[s.order[0].id]]
 		p.placeNext(now, soon, m)
 		p.reorderFirst(m)
+	}
+	if s.compares {
+		p.chooseOrder(now, soon)
 	}
 
 	// Services without a place are checked again when the next GPU becomes free.
@@ -89,14 +93,20 @@ func (p *Partition) keepQueued(kept, some []int32) []int32 {
 		}
 
 		// Place it from scratch: an earlier schedule no longer applies.
-		f.placed, f.pieces, f.lookAt, f.round = 0, 0, Never, p.places.round
-		for k := range f.homes {
-			f.homes[k].starts = 0
-		}
+		f.round = p.places.round
+		f.clearPlaces()
 		kept = append(kept, at)
 	}
 
 	return kept
+}
+
+// clearPlaces takes a service's places back.
+func (f *family) clearPlaces() {
+	f.placed, f.pieces, f.lookAt = 0, 0, Never
+	for k := range f.homes {
+		f.homes[k].starts = 0
+	}
 }
 
 // placeNext gives a service's next requests the best available place.
@@ -115,12 +125,17 @@ func (p *Partition) placeNext(now, soon Time, m *model) {
 	start := max(now, free)
 	switch ripe := p.placeRipe(m, r, b); {
 	case free > soon:
+		s.delayed++
 		f.lookAt = min(f.lookAt, free-Time(p.o.Ctrl+p.o.Data))
 	case ripe > now:
 		f.lookAt = min(f.lookAt, ripe)
 		start = max(start, ripe)
 	case h.starts == 0:
 		h.starts, h.from = b, f.placed
+		s.starting++
+	}
+	if s.compares {
+		s.tallyPlace(&at, start.Sub(now), m.slo)
 	}
 	f.placed += b
 	f.pieces++

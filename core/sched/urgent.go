@@ -9,7 +9,7 @@ func (p *Partition) orderSet() bool {
 	s := p.places
 	for k, at := range s.set {
 		if m := &p.models[at]; m.family.placed < m.q.len() {
-			s.order = append(s.order, heapItem{m.mustStart(), uint32(k)})
+			s.order = append(s.order, heapItem{s.startBy(m), uint32(k)})
 		}
 	}
 
@@ -22,11 +22,27 @@ func (p *Partition) orderSet() bool {
 // mustStart returns when a service's first request without a place must start if it is served as intended.
 func (m *model) mustStart() Time { return m.q.at(m.family.placed).Deadline - Time(m.exec[1]) }
 
+// startBy returns when a service's next requests must start, in the order of the schedule.
+func (s *places) startBy(m *model) Time {
+	if s.byBatch {
+		return m.mustStartBatch()
+	}
+	return m.mustStart()
+}
+
+// mustStartBatch is mustStart for the batch that the price prefers, as far as its requests are queued.
+func (m *model) mustStartBatch() Time {
+	f := m.family
+	x := f.homes[f.main].intention()
+	b := max(1, min(int(x.sized), m.q.len()-f.placed))
+	return m.q.at(f.placed).Deadline - Time(x.exec[b])
+}
+
 // reorderFirst brings the most urgent service, which got a place, to its new position.
 func (p *Partition) reorderFirst(m *model) {
 	s := p.places
 	if m.family.placed < m.q.len() {
-		s.order[0].key = m.mustStart()
+		s.order[0].key = s.startBy(m)
 	} else {
 		last := len(s.order) - 1
 		s.order[0] = s.order[last]
