@@ -8,10 +8,12 @@ import (
 const (
 	// surerBy is the number of standard errors by which the right class must be more probable to a candidate for it to
 	// serve, and betterLeast the number by which its answers must be better: one that is only surer of the same answers
-	// gains nothing. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that it
-	// replaced is still judged (docs/decisions/0387).
+	// gains nothing. Answers that are better by aloneBy suffice, too: weights of many steps are less sure than the better
+	// of two others may be. Candidates are judged repeatedly, so a bad one may pass by chance; therefore the version that
+	// it replaced is still judged (docs/decisions/0387, 0406).
 	surerBy     = 2
 	betterLeast = 0.5
+	aloneBy     = 2
 	// betterBy is the number of standard errors by which a known version must be better to serve again.
 	betterBy = 1.5
 	// worseBy is the number of standard errors by which a candidate must be worse to be discarded, and the serving version
@@ -89,10 +91,11 @@ func (l *Learner) answerBoth(r *Report, list []Sample, count *int) error {
 	return errors.Join(serving.answerAll(r), trial.answerAll(r))
 }
 
-// passes reports whether a candidate is surer of the right classes and answers better than the serving weights, by all
-// evidence, and not worse by the latest.
+// passes reports whether a candidate is surer of the right classes and answers better than the serving weights, or
+// answers much better, by all evidence, and not worse by the latest.
 func (l *Learner) passes(all, now *evidence) bool {
-	return all.sureErrors() > surerBy && all.errors() > betterLeast && now.gain() >= 0 && !l.held
+	better := all.errors() > aloneBy || all.sureErrors() > surerBy && all.errors() > betterLeast
+	return better && now.gain() >= 0 && !l.held
 }
 
 // judgePrevious compares the version before the serving one on the same samples. If it is better, it serves again,
@@ -163,23 +166,24 @@ func (l *Learner) compareAnswers(r *Report, count *int, serves []bool, with *jud
 	return e, nil
 }
 
-// publishUnlessForgetful publishes a candidate unless its accuracy on the first data has fallen by more than forgetMost.
+// publishUnlessForgetful publishes a candidate unless it has forgotten too much of the first data.
 func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
-	remembers, answered, err := candidate.see(l.samples.judgesOld)
-	if err != nil {
+	gain := l.evidence.gain()
+	kept, tooMuch, err := l.forgets(r, candidate, gain)
+	switch {
+	case err != nil:
 		return err
-	}
-	r.Inputs += answered
-	l.counts.Answered.First += answered
-	var kept evidence
-	kept.add(l.first, remembers.right)
 
 	// Discard a candidate that has certainly forgotten; one that may have forgotten goes on learning.
-	if kept.gain() < -forgetMost-worseBy*kept.standardError() {
+	case tooMuch && -kept.gain() > mayLose(gain)+worseBy*kept.standardError():
 		return l.discard(r, &l.counts.Worse, errWorse)
-	}
-	if kept.gain() < -forgetMost {
+	case tooMuch:
 		return nil
+	}
+
+	remembers, _, err := candidate.see(l.samples.judgesOld)
+	if err != nil {
+		return err
 	}
 
 	// Judge exits by the first data, too: on a few dozen samples of the present they would be right by chance.

@@ -16,9 +16,13 @@ func (l *Learner) keepKnown() {
 	l.known = slices.DeleteFunc(l.known, func(v Version) bool { return slices.Equal(v.Weights, current.Weights) })
 	l.known = append(l.known, current)
 
-	// They are in the order in which they served last.
+	// They are in the order in which they served last. The first one stays: candidates may forget what it knows.
 	if len(l.known) > knownMost {
-		l.known = l.known[1:]
+		oldest := 0
+		if slices.Equal(l.known[0].Weights, l.start.Weights) {
+			oldest = 1
+		}
+		l.known = slices.Delete(l.known, oldest, oldest+1)
 	}
 }
 

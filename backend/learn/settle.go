@@ -156,19 +156,19 @@ func (l *Learner) nextAnswers() answers {
 	}
 
 	// Check for forgetting only if the candidate is better.
-	if l.opened && l.trial != nil && len(l.recalled) == 0 && l.settlementDue() && l.wouldPass() {
-		if list := l.trial.unseen(l.samples.judgesOld, l.trial.batch); len(list) > 0 {
-			return answers{of: l.trial, list: list, count: &did.First}
+	if l.opened && l.trial != nil && len(l.recalled) == 0 && l.settlementDue() {
+		if gain, passes := l.wouldPass(); passes {
+			return l.firstAnswers(gain)
 		}
 	}
 	return answers{}
 }
 
-// wouldPass reports whether the candidate passes by the existing answers.
-func (l *Learner) wouldPass() bool {
+// wouldPass reports whether the candidate passes by the existing answers, and its gain by these.
+func (l *Learner) wouldPass() (gain float64, passes bool) {
 	list := l.judgedBy()
 	now, all := knownEvidence(l.serving, l.trial, list), l.evidenceWith(list)
-	return l.passes(&all, &now)
+	return all.gain(), l.passes(&all, &now)
 }
 
 // knownEvidence compares weights with the serving ones by samples that both have answered.

@@ -55,8 +55,6 @@ const (
 	meanMost  = 150
 	// stepAssumed is the length of a training step before the first: that of a small net on a processor.
 	stepAssumed = 5 * time.Millisecond
-	// forgetMost is the largest accepted loss of accuracy on the first data.
-	forgetMost = 0.02
 )
 
 // Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement; with

@@ -40,8 +40,8 @@ func TestProbabilitiesOutsideAreRefused(t *testing.T) {
 	}
 }
 
-// TestACandidateMustBeSurerAndNotWorse: neither probabilities alone nor right answers alone publish a candidate, nor
-// both if its latest answers are worse.
+// TestACandidateMustBeSurerAndNotWorse: neither probabilities alone nor some more right answers alone publish a candidate,
+// nor both if its latest answers are worse. Many more right answers do.
 func TestACandidateMustBeSurerAndNotWorse(t *testing.T) {
 	evidenceOf := func(plus, minus, surer float64) evidence {
 		return evidence{judged: 200, plus: plus, minus: minus, surer: surer, surerSquare: 1}
@@ -57,6 +57,7 @@ func TestACandidateMustBeSurerAndNotWorse(t *testing.T) {
 		{"surer, and wrong more often", bad, good, false},
 		{"right more often, and as sure", evidenceOf(12, 6, 1), good, false},
 		{"right more often, and less sure", evidenceOf(12, 6, -3), good, false},
+		{"right much more often, and less sure", evidenceOf(20, 6, -3), good, true},
 		{"worse by the latest answers", good, bad, false},
 		{"nothing known", evidence{}, evidence{}, false},
 	} {
