@@ -3,6 +3,7 @@
 package learn
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -74,5 +75,30 @@ func TestBriefStepsPublishTheSame(t *testing.T) {
 	a, b := whole.Counts(), brief.Counts()
 	if a.Published == 0 || a.Published != b.Published || a.Judged != b.Judged || a.Drifts != b.Drifts || a.Looks != b.Looks {
 		t.Errorf("at a stretch %+v, in pieces %+v", a, b)
+	}
+}
+
+// TestADueLookIsWorthMost: until its answers exist, a due look is worth more than any step.
+func TestADueLookIsWorthMost(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(func(o *Options) { o.Brief = true })
+	for _, one := range s.draw(40, nil) {
+		if _, err := l.OfferLabelled(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	due := l.lookAfter(1)
+	if l.BeginLook(due - 1); math.IsInf(l.Worth(100), 1) {
+		t.Error("worth most before a look is due")
+	}
+	if l.BeginLook(due); !math.IsInf(l.Worth(100), 1) {
+		t.Errorf("worth %v while a look is due", l.Worth(100))
+	}
+	for !l.LookReady() {
+		s.steps(l, 1)
+	}
+	if _, _, err := l.Look(due); err != nil || math.IsInf(l.Worth(100), 1) {
+		t.Errorf("worth %v after the look, %v", l.Worth(100), err)
 	}
 }

@@ -3,6 +3,7 @@ package learn
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -127,8 +128,12 @@ func (l *Learner) current() Version { return l.versions[len(l.versions)-1] }
 func (l *Learner) Counts() Counts { return l.counts }
 
 // Worth returns the value of a second of GPU time for this learner, in answers that become right, by the gain that is
-// expected of its steps. rate is the rate of the model's answers, in requests/s.
+// expected of its steps. rate is the rate of the model's answers, in requests/s. A due look is worth more than any step:
+// what a drift costs is not known before it.
 func (l *Learner) Worth(rate float64) float64 {
+	if l.looking && !l.LookReady() {
+		return math.Inf(1)
+	}
 	worth := plan.Learner{Rate: rate, Gain: l.gain.OfStep(), Step: l.took, Drifts: l.drifts}
 	if worth.Step == 0 {
 		worth.Step = stepAssumed // before the first step its length is unknown

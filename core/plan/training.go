@@ -1,6 +1,9 @@
 package plan
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Learner is the known state of one model's learner.
 type Learner struct {
@@ -41,7 +44,7 @@ func expectDrift(drifts []time.Duration, now, prior time.Duration) time.Duration
 const weightLeast = 1.0 / 4
 
 // WeighTraining returns the learners' weights in spare time, in proportion to the values of GPU time to them: 1 for
-// the largest value, and a quarter at least.
+// the largest value and for infinite ones, and a quarter at least.
 func WeighTraining(values []float64) []float64 {
 	most := 0.0
 	for _, v := range values {
@@ -53,8 +56,8 @@ func WeighTraining(values []float64) []float64 {
 	weights := make([]float64, len(values))
 	for i, v := range values {
 		switch {
-		case most == 0:
-			weights[i] = 1 // nothing is known: all are alike
+		case most == 0 || math.IsInf(v, 1):
+			weights[i] = 1 // if no value is known, all are alike
 		case finite(v):
 			weights[i] = max(weightLeast, v/most)
 		default:

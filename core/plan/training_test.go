@@ -31,7 +31,8 @@ func TestTrainingIsWorthWhatItWins(t *testing.T) {
 	}
 }
 
-// TestWeightsFollowValues: the largest value has the weight 1, others in proportion, and none less than a quarter.
+// TestWeightsFollowValues: the largest value and an infinite one have the weight 1, others in proportion, and none less
+// than a quarter.
 func TestWeightsFollowValues(t *testing.T) {
 	for _, c := range []struct{ values, want []float64 }{
 		{nil, []float64{}},
@@ -39,7 +40,8 @@ func TestWeightsFollowValues(t *testing.T) {
 		{[]float64{0, 0}, []float64{1, 1}},
 		{[]float64{3, 8, 4}, []float64{0.375, 1, 0.5}},
 		{[]float64{1, 1000, 0}, []float64{0.25, 1, 0.25}},
-		{[]float64{math.NaN(), 2, math.Inf(1), -1}, []float64{0.25, 1, 0.25, 0.25}},
+		{[]float64{math.NaN(), 2, math.Inf(1), -1, 1}, []float64{0.25, 1, 1, 0.25, 0.5}},
+		{[]float64{math.Inf(1), 0, math.Inf(-1)}, []float64{1, 1, 1}},
 	} {
 		if got := WeighTraining(c.values); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v, want %v", c.values, got, c.want)
