@@ -10,11 +10,11 @@
 //
 // Invariants:
 //
-//	L1  Weights are published only if they answer fresh samples of the present better than the serving ones, by more
-//	    than one and a half standard errors, and have not forgotten the first data. The replaced version is still
-//	    judged until it is worse by two standard errors, and serves again if it is better by one and a half.
+//	L1  Weights are published only if they answer fresh samples of the present better than the serving ones, by the
+//	    margins of gate.go, and have not forgotten more of the first data than forget.go allows. The replaced version
+//	    is still judged until it is worse by two standard errors, and serves again if it is better by two.
 //	L2  Weights or a loss that are not finite are never published: the candidate restarts from the serving weights.
-//	L3  A sample judges only weights that were not trained on it; samples that detect drift are never trained on.
+//	L3  A sample judges only weights that were not trained on it, and none is trained on while it detects drift.
 //	L4  The same options, samples and calls publish the same versions.
 //	L5  A version is in the repository completely or not at all.
 //
