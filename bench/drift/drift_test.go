@@ -170,6 +170,25 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// TestLateAlarms: an alarm that notices the drift of an earlier period is neither false nor in time.
+func TestLateAlarms(t *testing.T) {
+	levels := []float64{0, 1, 1, 1, 1}
+	alarms := []bool{true, false, false, true, true}
+
+	var sum tally
+	for period, alarmed := range alarms {
+		for number := range uint64(2) {
+			v := &view{stream: &stream{number: number, levels: levels}, period: period, seconds: 50}
+			sum.add(v, alarmed && (number == 0 || period == 1)) // the second model's drift is never noticed
+		}
+	}
+
+	// The first model has two false alarms in its first and last period; its drift is noticed after two periods.
+	if sum.drifts != 2 || sum.detected != 0 || sum.calm != 3 || sum.falseAlarms != 2 {
+		t.Errorf("%d of %d drifts noticed in time, %d of %d alarms false; want 0 of 2 and 2 of 3", sum.detected, sum.drifts, sum.falseAlarms, sum.calm)
+	}
+}
+
 func TestRowsHaveTheirKeys(t *testing.T) {
 	var b bytes.Buffer
 	if err := figure.WriteLines(&b, Row{Policy: "ours", GPUs: 4}); err != nil {

@@ -18,7 +18,7 @@ type Row struct {
 	SeenNewPct    float64 `json:"seen_new_pct"`     // of the requests of periods that begin with a drift, answered by weights published since
 	AsRetrained   float64 `json:"as_retrained_pct"` // of the same requests, answered by weights that are as good as fully retrained ones
 	RecoverS      float64 `json:"recover_s"`        // from a drift until half of its loss is recovered; a period if it never is
-	FalseAlarmPct float64 `json:"false_alarm_pct"`  // of the periods without a drift
+	FalseAlarmPct float64 `json:"false_alarm_pct"`  // of the periods without a drift, and without one before that has raised no alarm
 	DetectedPct   float64 `json:"detected_pct"`     // of the drifts, within their period
 }
 
@@ -57,6 +57,7 @@ type tally struct {
 	costly                int
 	drifts, detected      int
 	calm, falseAlarms     int
+	unnoticed             map[uint64]bool // by the model's number: its latest drift has raised no alarm
 }
 
 // Run lets a policy serve a setting's streams. told, unless nil, is called with a line after every period.
@@ -239,19 +240,23 @@ func (t *tally) add(v *view, alarmed bool) {
 	t.right += v.right
 	t.seconds += float64(v.seconds)
 
-	// A period without a drift can only give a false alarm.
 	if !v.stream.drifts(v.period) {
-		t.calm++
-		if alarmed {
-			t.falseAlarms++
-		}
+		t.addCalm(v.stream.number, alarmed)
 		return
 	}
+
+	// Until it raises an alarm, the periods after it are not calm.
+	if t.unnoticed == nil {
+		t.unnoticed = map[uint64]bool{}
+	}
+	t.unnoticed[v.stream.number] = !alarmed
 
 	t.drifts++
 	if alarmed {
 		t.detected++
 	}
+
+	// Who answers the requests of such a period is what figure 4b counts.
 	t.driftSeconds += float64(v.seconds)
 	t.seenNew += float64(v.fresh)
 	t.asRetrained += float64(v.good)
@@ -263,6 +268,21 @@ func (t *tally) add(v *view, alarmed bool) {
 			v.recover = v.seconds
 		}
 		t.recover += float64(v.recover)
+	}
+}
+
+// addCalm adds a period that begins without a drift. After a drift that has raised no alarm, it is no period without drift:
+// the data differs from what it is compared with, and an alarm is late, not false.
+func (t *tally) addCalm(model uint64, alarmed bool) {
+	// A late alarm ends that; the next one is false.
+	if t.unnoticed[model] {
+		t.unnoticed[model] = !alarmed
+		return
+	}
+
+	t.calm++
+	if alarmed {
+		t.falseAlarms++
 	}
 }
 

@@ -92,6 +92,7 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 		}
 	}
 
+	// Standard output has all rows of one kind, once all policies are measured.
 	switch format {
 	case "json":
 		return figure.WriteLines(os.Stdout, rows...)
