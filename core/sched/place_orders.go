@@ -1,9 +1,9 @@
 package sched
 
 // The order in which services are placed decides which of them get the GPUs that are free. The usual order is by the time at
-// which each head, alone, must start in its main home. It lets long batches come late: their services find GPUs taken by
-// services with little work, which could have waited. So a second schedule is made, in the order in which the batches must
-// start that the services would get at the places that are left, and the better of both holds (decision 0407).
+// which each head, alone, must start. It lets long batches come late: their services find GPUs taken by services with little
+// work, which could have waited. So a second schedule is made, in the order in which the services' intended batches must
+// start, and the better of both holds (decision 0400).
 
 // tally sums up a tentative schedule.
 type tally struct {
@@ -81,12 +81,12 @@ func (p *Partition) isContested() bool {
 func (p *Partition) placeRest(now, soon Time) bool {
 	s := p.places
 	for range comparedMax {
-		if len(s.order) == 0 && !p.orderSet(now) {
+		if len(s.order) == 0 && !p.orderSet() {
 			return true
 		}
 		m := &p.models[s.set[s.order[0].id]]
 		p.placeNext(now, soon, m)
-		p.reorderFirst(now, m)
+		p.reorderFirst(m)
 	}
 	return false
 }

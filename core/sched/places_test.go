@@ -259,7 +259,7 @@ func TestTheMostUrgentIsPlacedFirst(t *testing.T) {
 	rng.Shuffle(len(p.places.set), func(i, k int) { p.places.set[i], p.places.set[k] = p.places.set[k], p.places.set[i] })
 
 	p.places.order = p.places.order[:0]
-	for more := p.orderSet(p.now); more; more = len(p.places.order) > 0 {
+	for more := p.orderSet(); more; more = len(p.places.order) > 0 {
 		want, first := -1, Never
 		for k, at := range p.places.set {
 			if m := &p.models[at]; m.family.placed < m.q.len() && m.mustStart() < first {
@@ -271,7 +271,7 @@ func TestTheMostUrgentIsPlacedFirst(t *testing.T) {
 		}
 		m := &p.models[p.places.set[want]]
 		m.family.placed = min(m.q.len(), m.family.placed+1+rng.IntN(2))
-		p.reorderFirst(p.now, m)
+		p.reorderFirst(m)
 	}
 	for _, at := range p.places.set {
 		if m := &p.models[at]; m.family.placed < m.q.len() {

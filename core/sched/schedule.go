@@ -18,12 +18,12 @@ func (p *Partition) placeQueues(now Time) {
 	s.order, s.tally = s.order[:0], tally{}
 	s.compares = few && p.comparesOrders()
 	for s.anyFree(soon) {
-		if len(s.order) == 0 && !p.orderSet(now) {
+		if len(s.order) == 0 && !p.orderSet() {
 			break
 		}
 		m := &p.models[s.set[s.order[0].id]]
 		p.placeNext(now, soon, m)
-		p.reorderFirst(now, m)
+		p.reorderFirst(m)
 	}
 	if s.compares {
 		p.chooseOrder(now, soon)

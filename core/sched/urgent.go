@@ -5,11 +5,11 @@ package sched
 
 // orderSet makes a heap of the services that have requests without a place, the most urgent first, and returns whether
 // there is one. A heap, because searching the most urgent of many services for each place would take many steps.
-func (p *Partition) orderSet(now Time) bool {
+func (p *Partition) orderSet() bool {
 	s := p.places
 	for k, at := range s.set {
 		if m := &p.models[at]; m.family.placed < m.q.len() {
-			s.order = append(s.order, heapItem{p.startBy(now, m), uint32(k)})
+			s.order = append(s.order, heapItem{s.startBy(m), uint32(k)})
 		}
 	}
 
@@ -23,27 +23,26 @@ func (p *Partition) orderSet(now Time) bool {
 func (m *model) mustStart() Time { return m.q.at(m.family.placed).Deadline - Time(m.exec[1]) }
 
 // startBy returns when a service's next requests must start, in the order of the schedule.
-func (p *Partition) startBy(now Time, m *model) Time {
-	if p.places.byBatch {
-		return p.mustStartBatch(now, m)
+func (s *places) startBy(m *model) Time {
+	if s.byBatch {
+		return m.mustStartBatch()
 	}
 	return m.mustStart()
 }
 
-// mustStartBatch is mustStart for the batch that the service would get now, at the best place that is left.
-func (p *Partition) mustStartBatch(now Time, m *model) Time {
-	at := p.bestPlace(now, m)
-	if at.way == nil {
-		return m.mustStart()
-	}
-	return m.q.at(m.family.placed).Deadline - Time(at.way.exec[at.size])
+// mustStartBatch is mustStart for the batch that the price prefers, as far as its requests are queued.
+func (m *model) mustStartBatch() Time {
+	f := m.family
+	x := f.homes[f.main].intention()
+	b := max(1, min(int(x.sized), m.q.len()-f.placed))
+	return m.q.at(f.placed).Deadline - Time(x.exec[b])
 }
 
 // reorderFirst brings the most urgent service, which got a place, to its new position.
-func (p *Partition) reorderFirst(now Time, m *model) {
+func (p *Partition) reorderFirst(m *model) {
 	s := p.places
 	if m.family.placed < m.q.len() {
-		s.order[0].key = p.startBy(now, m)
+		s.order[0].key = s.startBy(m)
 	} else {
 		last := len(s.order) - 1
 		s.order[0] = s.order[last]
