@@ -31,7 +31,7 @@ type Options struct {
 
 	Period   time.Duration // between two starts of a comparison with the reference; 0: 50 s, as in AdaInf
 	Looks    int           // comparisons within a period; 0: 5
-	Level    float64       // share of periods without drift that may raise an alarm; 0: 0.05
+	Level    float64       // share of periods without drift that may raise an alarm; 0: 0.03
 	StepTime time.Duration // duration of a training step; 0: as measured
 	Batch    int           // of a training step; 0: 32
 	Rate     float64       // learning rate; 0: 2e-3
@@ -60,7 +60,7 @@ func (o *Options) complete() error {
 	setDefault(&o.Every, 1)
 	setDefault(&o.Period, defaultPeriod)
 	setDefault(&o.Looks, 5)
-	setDefault(&o.Level, 0.05)
+	setDefault(&o.Level, 0.03)
 	setDefault(&o.Batch, 32)
 	setDefault(&o.Rate, 2e-3)
 	setDefault(&o.Recent, 0.6)

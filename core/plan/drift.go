@@ -30,8 +30,8 @@ type DriftReport struct {
 const (
 	// driftSamples is the most inputs of each side that are compared. Of more, evenly spaced ones are taken.
 	driftSamples = 256
-	// driftShuffles sets the resolution of FeatureP, 1 in 500: half of a sixth of 5 % is two of them.
-	driftShuffles = 499
+	// driftShuffles sets the resolution of FeatureP, 1 in 2000: half of a sixth of 3 % is five of them.
+	driftShuffles = 1999
 )
 
 // Drift compares a period with the data that a model was trained for (AdaInf §3.2, UNIFIED A1). AdaInf compares the
@@ -111,7 +111,7 @@ func NewDriftTest(old, recent Features, oldAnswers, recentAnswers Answers, level
 // Advance performs n units of the test, each about ten microseconds at full samples, and reports whether the test has
 // ended.
 func (t *DriftTest) Advance(n int) (done bool) {
-	for ; n > 0 && t.shuffled < driftShuffles; n-- {
+	for ; n > 0 && !t.ended(); n-- {
 		switch {
 		case t.measured < len(t.sums):
 			t.measureNext()
@@ -121,14 +121,20 @@ func (t *DriftTest) Advance(n int) (done bool) {
 			t.shuffle()
 		}
 	}
-	return t.shuffled == driftShuffles
+	return t.ended()
+}
+
+// ended reports whether no further division can change the result: all are made, or too many are as far apart as the real
+// one (Besag and Clifford 1991). Without drift that is mostly known after a few.
+func (t *DriftTest) ended() bool {
+	return t.shuffled == driftShuffles || t.shuffled > 0 && float64(t.atLeast) > t.level/2*(driftShuffles+1)
 }
 
 // Report returns the result of a test that has ended.
 func (t *DriftTest) Report() DriftReport {
 	r := t.report
 	if t.first >= 2 {
-		r.FeatureP = float64(t.atLeast) / (driftShuffles + 1)
+		r.FeatureP = float64(t.atLeast) / float64(t.shuffled+1)
 	}
 
 	// Each test gets half of the level, so that both together raise no more false alarms than one would (Bonferroni).
