@@ -219,11 +219,22 @@ func runWithShare(t *testing.T, o Options, share float64) Row {
 	return rows[0]
 }
 
-// TestLearnersBuyTime: where the GPUs are full learners get a GPU of time that they do not find idle, for little accuracy and no request.
+// TestLearnersBuyTime: where the GPUs are full learners get a GPU of time that they do not find idle, for little accuracy and no
+// request. All numbers are means of some seeds, because single ones lose a few requests by chance.
 func TestLearnersBuyTime(t *testing.T) {
 	o := shortOptions("downbeat")
-	o.Seed, o.Peak, o.Loads, o.Span = 8, peakOfSeed8, []float64{1.15}, 10*time.Second
-	idle, bought := runWithShare(t, o, 0), runWithShare(t, o, 0.15)
+	o.Peak, o.Loads, o.Span = peakOfSeed8, []float64{1.15}, 10*time.Second
+
+	const seeds = 3
+	var idle, bought Row
+	for o.Seed = 8; o.Seed < 8+seeds; o.Seed++ {
+		for share, sum := range map[float64]*Row{0: &idle, 0.15: &bought} {
+			r := runWithShare(t, o, share)
+			sum.LearningGPUs += r.LearningGPUs / seeds
+			sum.BadPct += r.BadPct / seeds
+			sum.EffectiveAccuracy += r.EffectiveAccuracy / seeds
+		}
+	}
 	if bought.LearningGPUs < idle.LearningGPUs+0.5 || bought.BadPct > idle.BadPct || bought.EffectiveAccuracy < idle.EffectiveAccuracy-0.002 {
 		t.Errorf("idle time alone %+v\nwith time bought %+v", idle, bought)
 	}

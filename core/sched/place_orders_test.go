@@ -99,38 +99,3 @@ func placesOf(p *Partition) (all []int) {
 	}
 	return all
 }
-
-// TestTheSecondOrderKnowsTheFreeGPUs: the GPUs of a service's main home are busy for long, and on the others its batch takes
-// most of its SLO. In the usual order it comes after a service with a shorter SLO and little work, in the second one before it.
-func TestTheSecondOrderKnowsTheFreeGPUs(t *testing.T) {
-	p := NewPartition(Options{})
-	for k := range uint32(2) {
-		p.SetGPUs(0, k, 1)
-		p.SetPrice(k, 0.5)
-	}
-	for id, x := range []struct{ slo, fast, slow time.Duration }{{150, 53, 121}, {70, 19, 19}} {
-		s := Service{SLO: Duration(x.slo) * ms, Homes: []uint32{0, 1}, Rate: 100, Variants: []Variant{{Accuracy: 0.9}}}
-		for _, d := range []time.Duration{x.fast, x.slow} {
-			s.Variants[0].Profiles = append(s.Variants[0].Profiles, line(t, time.Millisecond, (d-1)*time.Millisecond, 2))
-		}
-		if err := p.AddService(0, ModelID(id), s); err != nil {
-			t.Fatal(err)
-		}
-		p.Admit(0, ModelID(id), Time(s.SLO), 0)
-	}
-	for k, free := range []Time{Time(140 * ms), 0} {
-		o := Outlook{SubCluster: uint32(k)}
-		o.addFree(free)
-		p.SetOutlook(&o)
-	}
-	p.chooseQueued()
-
-	for want, byBatch := range map[int]bool{1: false, 0: true} {
-		p.places.byBatch = byBatch
-		p.clearPlaces()
-		p.orderSet(0)
-		if got := p.models[p.places.set[p.places.order[0].id]].id; got != ModelID(want) {
-			t.Errorf("service %d is first if the order is by batches: %v, want %d", got, byBatch, want)
-		}
-	}
-}
