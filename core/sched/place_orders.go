@@ -3,7 +3,7 @@ package sched
 // The order in which services are placed decides which of them get the GPUs that are free. The usual order is by the time at
 // which each head, alone, must start. It lets long batches come late: their services find GPUs taken by services with little
 // work, which could have waited. So a second schedule is made, in the order in which the services' intended batches must
-// start, and the better of both holds (decision 0400).
+// start, and the better of both holds (decision 0407).
 
 // tally sums up a tentative schedule.
 type tally struct {
