@@ -21,7 +21,7 @@ type Answers struct {
 type DriftReport struct {
 	Drifted bool
 	// The probabilities that inputs without drift look at least this different, by their features, and lose at least
-	// this many right answers.
+	// this many right answers. FeatureP is an estimate if the test has ended early, and then above half of the level.
 	FeatureP, AnswerP float64
 	// Impact is the accuracy lost, AdaInf's impact degree, with its 95 % interval.
 	Impact, ImpactLow, ImpactHigh float64

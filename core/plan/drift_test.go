@@ -209,7 +209,7 @@ func TestDriftEndsEarly(t *testing.T) {
 		t.Errorf("%+v after %d units, want an end by 200 divisions", r, units)
 	}
 
-	for !(test.shuffled == driftShuffles) {
+	for test.shuffled < driftShuffles {
 		test.shuffle()
 	}
 	if r := test.Report(); r.Drifted {

@@ -79,14 +79,10 @@ func (p *Partition) isContested() bool {
 
 // placeRest places all requests that have no place yet. It returns false if they need too many batches.
 func (p *Partition) placeRest(now, soon Time) bool {
-	s := p.places
 	for range comparedMax {
-		if len(s.order) == 0 && !p.orderSet() {
+		if !p.placeFirst(now, soon) {
 			return true
 		}
-		m := &p.models[s.set[s.order[0].id]]
-		p.placeNext(now, soon, m)
-		p.reorderFirst(m)
 	}
 	return false
 }

@@ -17,13 +17,7 @@ func (p *Partition) placeQueues(now Time) {
 	soon := now.Add(lead)
 	s.order, s.tally = s.order[:0], tally{}
 	s.compares = few && p.comparesOrders()
-	for s.anyFree(soon) {
-		if len(s.order) == 0 && !p.orderSet() {
-			break
-		}
-		m := &p.models[s.set[s.order[0].id]]
-		p.placeNext(now, soon, m)
-		p.reorderFirst(m)
+	for s.anyFree(soon) && p.placeFirst(now, soon) {
 	}
 	if s.compares {
 		p.chooseOrder(now, soon)
@@ -107,6 +101,19 @@ func (f *family) clearPlaces() {
 	for k := range f.homes {
 		f.homes[k].starts = 0
 	}
+}
+
+// placeFirst gives the most urgent service its next place. It returns false if no service has requests without one.
+func (p *Partition) placeFirst(now, soon Time) bool {
+	s := p.places
+	if len(s.order) == 0 && !p.orderSet() {
+		return false
+	}
+
+	m := &p.models[s.set[s.order[0].id]]
+	p.placeNext(now, soon, m)
+	p.reorderFirst(m)
+	return true
 }
 
 // placeNext gives a service's next requests the best available place.
