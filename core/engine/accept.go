@@ -107,15 +107,8 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *groupedRequest
 		return model.QueueFull
 	}
 
-	var r *sched.Request
-	var why model.Reason
-	if m.ReadyIn == 0 {
-		r, why = p.s.Admit(now, sched.ModelID(m.Model), m.end, sched.Priority(m.Priority))
-	} else {
-		r, why = p.admitEarly(now, m.Submit, m.end)
-	}
-	if r == nil {
-		// Admit refuses the request before it is queued, so no drop will name the rule.
+	if why := p.queueRequest(now, s.number, m); why != model.ReasonNone {
+		// The scheduler refuses the request before it is queued, so no drop will name the rule.
 		if why == model.DeadlineCannotBeMet {
 			p.models[m.Model].countDrop(ruleArrivedLate)
 		}
@@ -123,24 +116,36 @@ func (p *partition) acceptRequest(now sched.Time, s *idWindow, m *groupedRequest
 		return why
 	}
 
-	fillRequest(r, m.Submit, s.number, m.due)
-
 	// Set the tag only now: a refused request may be sent again with its id.
 	*entry = tag
 	p.live++
 	return model.ReasonNone
 }
 
-// admitEarly sets a request that must end by a time aside until its input is there. r is nil if it is refused.
-func (p *partition) admitEarly(now sched.Time, m *wire.Submit, end sched.Time) (r *sched.Request, why model.Reason) {
+// queueRequest queues a request, or returns the reason for refusing it.
+func (p *partition) queueRequest(now sched.Time, front uint32, m *groupedRequest) model.Reason {
+	if m.ReadyIn != 0 {
+		return p.queueEarly(now, front, m)
+	}
+	r, why := p.s.Admit(now, sched.ModelID(m.Model), m.end, sched.Priority(m.Priority))
+	if r != nil {
+		fillRequest(r, m.Submit, front, m.due)
+	}
+	return why
+}
+
+// queueEarly sets a request aside until its input is there, or returns the reason for refusing it.
+func (p *partition) queueEarly(now sched.Time, front uint32, m *groupedRequest) model.Reason {
 	if m.ReadyIn < 0 { // no time at which it could be read
-		return nil, model.InputUnavailable
+		return model.InputUnavailable
 	}
 
 	// The order reaches its backend a trip later, so it may leave that much before the input is there. The time that
 	// the Submit itself took is not known, and delays the request.
 	from := now.Add(sched.Duration(min(m.ReadyIn, sched.SLOLimit)) - p.leastTrip)
-	return p.s.AdmitEarly(now, sched.ModelID(m.Model), end, sched.Priority(m.Priority), from)
+	r := sched.Request{Model: sched.ModelID(m.Model), Deadline: m.end, Priority: sched.Priority(m.Priority)}
+	fillRequest(&r, m.Submit, front, m.due)
+	return p.s.AdmitEarly(now, &r, from)
 }
 
 // duplicate is accept's result for an id that is queued already.

@@ -5,7 +5,7 @@ import vocabulary "downbeat.dev/core/model"
 // Holds reports whether a request is, or may be, queued: it searches the searchMax earliest deadlines.
 func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
 	m, _ := p.find(id)
-	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax || p.early > 0 && p.findEarly(m, r, origin) >= 0)
+	return m != nil && (p.early > 0 && p.earlyOf[id].find(r, origin) != nil || p.search(m, r, origin) >= 0 || m.q.len() > searchMax)
 }
 
 // search returns the place of a request; -1 if it is not among the searchMax earliest deadlines.
@@ -29,7 +29,7 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 		return false
 	}
 
-	if p.early > 0 && p.cancelEarly(m, at, r, origin) {
+	if p.early > 0 && p.cancelEarly(m, r, origin) {
 		return true
 	}
 
@@ -56,7 +56,7 @@ func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
 		return
 	}
 	if p.early > 0 {
-		p.cancelAllEarly(m, at, origin)
+		p.cancelAllEarly(m, origin)
 	}
 	if m.q.len() > searchMax {
 		p.sweepFor(m, withdrawal{origin: origin, all: true})

@@ -78,11 +78,7 @@ func (h *halves) step() {
 	case 5:
 		r, from := h.request(&h.tape, h.now), h.now.Add(h.span()/2)
 		p := h.part(r.Model)
-		e, why := p.AdmitEarly(h.now, r.Model, r.Deadline, r.Priority, from)
-		if e != nil {
-			r.Avoid = 0
-			*e = r
-		}
+		why := p.AdmitEarly(h.now, &r, from)
 		h.enqueued(r, why)
 		h.noteEarly(r, from, why)
 		h.collect(p)

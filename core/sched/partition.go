@@ -36,9 +36,9 @@ type Partition struct {
 	avoiding map[ModelID]avoidance // see avoids
 	aside    []Request             // see setAside
 
-	early   int                    // requests of all models whose input is not there yet: see AdmitEarly
-	earlyOf map[ModelID]*earlyList // nil: there never was one
-	joins   *wheel                 // by place in models: when the model's next early request joins its queue; nil as above
+	early   int                     // requests of all models whose input is not there yet: see AdmitEarly
+	earlyOf map[ModelID]*earlyQueue // nil: there never was one
+	joins   *wheel                  // by place in models: when the model's next early request joins its queue; nil as above
 
 	forecasting   bool // Rankers have spare work
 	lastForecasts []lastForecast

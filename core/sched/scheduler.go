@@ -156,11 +156,7 @@ func (s *Scheduler) Join(now Time, r Request) vocabulary.Reason {
 // JoinEarly is Join for a request that may be in a batch sent at from or later: see Partition.AdmitEarly.
 func (s *Scheduler) JoinEarly(now Time, r Request, from Time) vocabulary.Reason {
 	s.reset()
-	e, why := s.part.AdmitEarly(now, r.Model, r.Deadline, r.Priority, from)
-	if e != nil {
-		*e = r
-	}
-	return why
+	return s.part.AdmitEarly(now, &r, from)
 }
 
 // Hasten lets an early request join its queue now: see Partition.Hasten.
