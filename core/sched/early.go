@@ -85,12 +85,15 @@ func (p *Partition) room(m *model) int32 {
 	return m.queueMax - int32(p.earlyOf[m.id].len())
 }
 
-// joinReady lets the early requests join their queues whose time has come.
+// joinReady lets the early requests join their queues whose time has come. If they are more than searchMax, each model gets a
+// part, and NextWake asks for the next call: one session may have 4,096 of each model that become ready at one moment.
 func (p *Partition) joinReady(now Time) {
 	p.due = p.joins.advance(now, p.due[:0])
+	part := max(1, searchMax/max(1, len(p.due)))
 	for _, at := range p.due {
 		m := &p.models[at]
-		for e := p.earlyOf[m.id]; e.len() > 0 && e.heap[0].from <= now; {
+		e := p.earlyOf[m.id]
+		for i := 0; i < part && e.len() > 0 && e.heap[0].from <= now; i++ {
 			r := p.takeEarly(e, e.heap[0].earlyRequest)
 			p.joinEarly(now, m, at, &r)
 		}

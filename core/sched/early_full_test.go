@@ -168,3 +168,37 @@ func TestEarlyRequestsStayAtAHandover(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlyRequestsJoinInSteps: however many requests become ready at one moment, a call lets few of them join, some of each
+// model, and the calls that NextWake asks for let all of them join at that moment.
+func TestEarlyRequestsJoinInSteps(t *testing.T) {
+	const models, each = 8, 1000
+	p := NewPartition(Options{})
+	p.SetGPUs(0, 0, 1)
+	for m := range ModelID(models) {
+		if err := p.AddModel(0, m, Model{Profile: line(t, time.Millisecond, 0, 4), SLO: 100 * ms}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range RequestID(each) {
+			r := Request{ID: i, Origin: 1, Model: m, Deadline: earlyHour}
+			if why := p.AdmitEarly(0, &r, Time(10*ms)); why != vocabulary.ReasonNone {
+				t.Fatal(why)
+			}
+		}
+	}
+
+	for early := p.early; p.early > 0; early = p.early {
+		if at := p.NextWake(); at > Time(10*ms) {
+			t.Fatalf("%d requests are ready, the next call is to be at %d", p.early, at)
+		}
+		p.Advance(Time(10 * ms))
+		if n := early - p.early; n == 0 || n > searchMax {
+			t.Fatalf("%d requests joined in one call, want 1 to %d", n, searchMax)
+		}
+		for m := range ModelID(models) {
+			if n := p.earlyOf[m].len(); n > (p.early+models-1)/models {
+				t.Fatalf("%d of %d early requests are of model %d", n, p.early, m)
+			}
+		}
+	}
+}
