@@ -105,10 +105,7 @@ func offerOnHost(ctx context.Context, app worker.Application) (points []hostPoin
 		}
 
 		p.mean, p.deviation = overload{perSecond: o.PerSecond}.meanAndScatter(hostSkip)
-		if len(o.Took) > 0 {
-			slices.Sort(o.Took)
-			p.p50 = o.Took[len(o.Took)/2]
-		}
+		p.p50 = median.Of(o.Took)
 		points = append(points, p)
 	}
 	return points, nil
