@@ -96,13 +96,17 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 
 	spans := []*engine.Answered{&f.Lately, &f.Minute}
 	if f.Lately.Seconds == f.Minute.Seconds {
-		spans = spans[1:] // soon after the start both are the same
+		spans = spans[1:] // both began when the family did
 	}
 	for _, a := range spans {
 		if a.Seconds == 0 {
 			continue // it was never served
 		}
-		fmt.Fprintf(out, "  last %.0f s: %d answered", a.Seconds, a.Answers)
+		span := fmt.Sprintf("last %.0f s", a.Seconds)
+		if len(spans) == 1 {
+			span = fmt.Sprintf("since its start, %.2g s", a.Seconds)
+		}
+		fmt.Fprintf(out, "  %s: %d answered", span, a.Answers)
 		if a.Answers > 0 {
 			fmt.Fprintf(out, ", by variants of accuracy %.4f:", a.Accuracy)
 		}

@@ -87,3 +87,32 @@ func TestExplainRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainSoonAfterTheStart: a family that has just begun is told of since its start, to fractions of a second; a minute later
+// what came lately and what came in the last minute differ.
+func TestExplainSoonAfterTheStart(t *testing.T) {
+	for _, c := range []struct {
+		lately, minute float64
+		want           []string
+	}{
+		{0.4375, 0.4375, []string{"  since its start, 0.44 s: 7 answered"}},
+		{0.04, 0.04, []string{"  since its start, 0.04 s: 7 answered"}},
+		{5.3, 5.3, []string{"  since its start, 5.3 s: 7 answered"}},
+		{5.3, 61.2, []string{"  last 5 s: 7 answered", "  last 61 s: 7 answered"}},
+		{0, 0, nil},
+	} {
+		f := &engine.FamilyExplanation{Lately: engine.Answered{Seconds: c.lately, Answers: 7}, Minute: engine.Answered{Seconds: c.minute, Answers: 7}}
+		var out strings.Builder
+		if err := printFamily(&out, f); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%+v: no %q in:\n%s", c, want, out.String())
+			}
+		}
+		if n := strings.Count(out.String(), "answered"); n != len(c.want) {
+			t.Errorf("%+v: %d spans in:\n%s", c, n, out.String())
+		}
+	}
+}
