@@ -7,9 +7,11 @@ package learn
 // forgetMost is the loss of accuracy on the first data that a candidate may have whatever it gains.
 const forgetMost = 0.02
 
-// mayLose returns the loss of accuracy on the first data that a candidate may have, compared with the first weights, if it
-// gains so much on the present, compared with the serving ones.
-func mayLose(gain float64) float64 { return forgetMost + max(0, gain) }
+// lostTooMuch reports whether weights that kept so much of the first data, compared with the first weights, have lost more than a
+// candidate may that gains so much on the present, compared with the serving ones: more by this many standard errors.
+func lostTooMuch(kept evidence, gain, errors float64) bool {
+	return -kept.gain() > forgetMost+max(0, gain)+errors*kept.standardError()
+}
 
 // keptBy compares weights that have answered the samples of the first data with the first weights.
 func (l *Learner) keptBy(j *judge) (kept evidence) {
@@ -28,7 +30,7 @@ func (l *Learner) forgets(r *Report, candidate *judge, gain float64) (kept evide
 	if err := l.answerFirst(r, candidate); err != nil {
 		return kept, false, err
 	}
-	if kept = l.keptBy(candidate); -kept.gain() <= mayLose(gain) {
+	if kept = l.keptBy(candidate); !lostTooMuch(kept, gain, 0) {
 		return kept, false, nil
 	}
 
@@ -55,7 +57,7 @@ func (l *Learner) firstAnswers(gain float64) answers {
 		return need
 	}
 
-	if kept := l.keptBy(l.trial); -kept.gain() > mayLose(gain) {
+	if lostTooMuch(l.keptBy(l.trial), gain, 0) {
 		need.of, need.list = l.serving, l.serving.unseen(old, l.serving.batch)
 	}
 	if len(need.list) == 0 {

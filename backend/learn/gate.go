@@ -175,7 +175,7 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 		return err
 
 	// Discard a candidate that has certainly forgotten; one that may have forgotten goes on learning.
-	case tooMuch && -kept.gain() > mayLose(gain)+worseBy*kept.standardError():
+	case tooMuch && lostTooMuch(kept, gain, worseBy):
 		return l.discard(r, &l.counts.Worse, errWorse)
 	case tooMuch:
 		return nil
