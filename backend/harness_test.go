@@ -179,6 +179,15 @@ func (s *schedule) spareState() ([]wire.SpareOffer, []wire.SpareEnd) {
 	return slices.Clone(s.spare), slices.Clone(s.ends)
 }
 
+// takeSpareEnds returns how many steps of spare work have ended since the last call.
+func (s *schedule) takeSpareEnds() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.ends)
+	s.ends = s.ends[:0]
+	return uint64(n)
+}
+
 func (s *schedule) Unserved(u wire.Unserved) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

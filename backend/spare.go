@@ -17,7 +17,7 @@ type SpareWork struct {
 	number uint32
 	run    func(limit time.Duration) (after func())
 	orders chan spareOrder
-	busy   atomic.Bool // a step is waiting or running
+	busy   atomic.Bool // a step is waiting or running; changes under mu
 
 	mu      sync.Mutex
 	offer   wire.SpareOffer // as known to the scheduler, or sent when a session opens; Step 0: none
@@ -129,27 +129,35 @@ func (b events) Spare(steps []wire.SpareStart) {
 			b.log.Error("step of spare work refused", "work", s.Work, "gpu", s.GPU)
 			continue
 		}
-		if w.busy.Swap(true) {
-			w.skip(s.Number)
-			continue
+		if w.mayBegin(s.Number) {
+			w.orders <- spareOrder{s, now + time.Duration(s.Start)} // has room for one
 		}
-		w.orders <- spareOrder{s, now + time.Duration(s.Start)} // has room for one
 	}
 }
 
-// skip keeps an order that is not run.
-func (w *SpareWork) skip(number uint64) {
+// mayBegin reports whether an order may run. If there is a step already, its end is reported with the step's.
+func (w *SpareWork) mayBegin(number uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.skipped = append(w.skipped, number)
+	if w.busy.Load() {
+		w.skipped = append(w.skipped, number)
+		return false
+	}
+
+	w.busy.Store(true)
+	return true
 }
 
-// endSkipped reports the ends of orders that were not run, and returns whether there were any.
-func (w *SpareWork) endSkipped() bool {
+// reportEnds reports the ends of a step and of the orders that were not run meanwhile, and returns whether there were any.
+func (w *SpareWork) reportEnds(number uint64) (skippedAny bool) {
+	// Taken together, so that each order runs or is among those skipped. Before the report: the next order follows it at once.
 	w.mu.Lock()
+	w.busy.Store(false)
 	skipped := w.skipped
 	w.skipped = nil
 	w.mu.Unlock()
+
+	w.b.tellEnd(number)
 	for _, number := range skipped {
 		w.b.tellEnd(number)
 	}
@@ -202,11 +210,8 @@ func (w *SpareWork) runOrder(o spareOrder) {
 		return
 	}
 
-	w.busy.Store(false) // first: the next order follows the end at once
-	w.b.tellEnd(o.Number)
-
 	// The scheduler may have given up a late step, and with it the work.
-	if w.endSkipped() || late || w.takeRenewed() {
+	if w.reportEnds(o.Number) || late || w.takeRenewed() {
 		w.tellOffer()
 	}
 }
@@ -214,9 +219,7 @@ func (w *SpareWork) runOrder(o spareOrder) {
 // endWithPause ends a step and the offer, and calls after.
 func (w *SpareWork) endWithPause(o spareOrder, after func()) {
 	w.Withdraw()
-	w.busy.Store(false)
-	w.b.tellEnd(o.Number)
-	w.endSkipped()
+	w.reportEnds(o.Number)
 	after()
 }
 

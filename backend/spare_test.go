@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -164,5 +165,32 @@ func TestTheLastGPUThatCanTrains(t *testing.T) {
 	w.Offer(time.Millisecond, 1)
 	if offers, _ := r.sched.spareState(); len(offers) != 1 || offers[0].GPU != 2 {
 		t.Errorf("offers %+v, want one of the second GPU", offers)
+	}
+}
+
+// TestEachOrderOfAStepIsAnswered: an order that arrives just as the step before ends runs, or its end is told with that of the
+// other: the scheduler waits for one of them.
+func TestEachOrderOfAStepIsAnswered(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Microsecond})
+	w := r.NewSpareWork("learn m", func(time.Duration) func() { return nil })
+	w.Offer(time.Millisecond, 1)
+
+	// The second order of a pair comes a little later each time.
+	told := uint64(0)
+	for i := range uint64(20_000) {
+		r.Spare([]wire.SpareStart{{Number: 2 * i, Step: 1e9}})
+		for range i % 500 {
+			w.busy.Load()
+		}
+		r.Spare([]wire.SpareStart{{Number: 2*i + 1, Step: 1e9}})
+
+		for tries := 0; told < 2*i+2 && tries < 1000; tries++ {
+			told += r.sched.takeSpareEnds()
+			runtime.Gosched()
+		}
+		waitUntil(t, "the ends of both orders", func() bool {
+			told += r.sched.takeSpareEnds()
+			return told == 2*i+2
+		})
 	}
 }
