@@ -34,8 +34,8 @@ type commandedModel struct {
 	Files  string `json:"files,omitempty"`  // a directory beside the file that replaces the model's own files
 }
 
-// openCommanded reads the state of the backend of that name. It removes files of commands that the state does not
-// name, left by a process that ended early.
+// openCommanded reads the state of the backend of that name. It removes files that the state does not name, left by a
+// process that ended early.
 func openCommanded(dir, backend string) (*commanded, error) {
 	s := &commanded{models: map[string]commandedModel{}}
 	if dir == "" {
@@ -78,6 +78,9 @@ func (s *commanded) read() error {
 	if err := d.Decode(&s.models); err != nil {
 		return err
 	}
+	if s.models == nil { // the file says null
+		s.models = map[string]commandedModel{}
+	}
 
 	// A path that leads elsewhere would be removed with the model, and the file may have been edited.
 	for name, m := range s.models {
@@ -88,7 +91,7 @@ func (s *commanded) read() error {
 	return nil
 }
 
-// removeLeftovers removes files of commands that no model uses.
+// removeLeftovers removes files of commands that no model uses, and those of writes that did not end.
 func (s *commanded) removeLeftovers() error {
 	all, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -97,7 +100,8 @@ func (s *commanded) removeLeftovers() error {
 
 	for _, e := range all {
 		named := slices.ContainsFunc(slices.Collect(maps.Values(s.models)), func(m commandedModel) bool { return m.Files == e.Name() })
-		if strings.HasPrefix(e.Name(), overridePrefix) && !named {
+		unfinished := strings.HasPrefix(e.Name(), stateFile+".")
+		if unfinished || strings.HasPrefix(e.Name(), overridePrefix) && !named {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, e.Name())))
 		}
 	}

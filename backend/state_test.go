@@ -78,3 +78,28 @@ func TestBadStateIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestStateAfterACrash: files of writes that did not end go with the next start, and a state that says null is one without models.
+func TestStateAfterACrash(t *testing.T) {
+	s, err := openCommanded(t.TempDir(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(s.dir, stateFile)
+	for name, text := range map[string]string{path: "null", path + ".123": "{"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	again, err := openCommanded(filepath.Dir(s.dir), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + ".123"); err == nil {
+		t.Error("the file of a write that did not end is still there")
+	}
+	if err := again.noteCommand("m", true, nil); err != nil {
+		t.Error(err)
+	}
+}
