@@ -181,7 +181,8 @@ func (x *pricing) renewPrices(now sched.Time) {
 	for _, p := range x.e.parts {
 		p.mu.Lock()
 		for k := range x.homes {
-			p.s.SetPrice(x.homes[k].SubCluster, x.homes[k].Price)
+			h := &x.homes[k]
+			p.s.SetPrice(h.SubCluster, h.Price, h.Usual)
 		}
 		p.mu.UnlockBehind()
 	}

@@ -15,6 +15,7 @@ type Pricer struct {
 	prices  Prices
 	homes   []PricedHome
 	place   []int32                         // by sub-cluster: its index in homes plus 1; 0: it has none
+	usual   []usualPrice                    // by sub-cluster
 	bids    int                             // bidders that may get something
 	bidding bool                            // offers are being added to bid number bids
 	stepped func(recent, rate float64) bool // whether the rates differ by more than chance
@@ -37,6 +38,7 @@ type PricedHome struct {
 	Committed  float64 // GPUs whose time within PriceHorizon is already granted
 	Learning   float64 // share of its GPUs' time that learners want; after a renewal, the share that they bought, which is not sold to requests
 	Price      float64 // of a GPU second, in units of accuracy per request
+	Usual      float64 // the mean price of the last seconds
 	Planned    float64 // the price before the discount for unused GPU time
 }
 
@@ -61,7 +63,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 	p.market.Capacity = p.market.Capacity[:0]
 	for i, h := range p.homes {
 		for int(h.SubCluster) >= len(p.place) {
-			p.place = append(p.place, 0)
+			p.place, p.usual = append(p.place, 0), append(p.usual, usualPrice{})
 		}
 		p.place[h.SubCluster] = int32(i) + 1
 
@@ -159,6 +161,7 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 		h := &p.homes[k]
 		h.Planned = p.prices.Price[k] + LeastPrice
 		h.Price = p.prices.Price[k]*p.factor + LeastPrice
+		h.Usual = p.usual[h.SubCluster].update(h, elapsed.Seconds())
 	}
 
 	return p.homes, nil

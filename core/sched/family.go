@@ -60,36 +60,10 @@ const (
 	// leftValue is the value of a request that the next batch can still serve, relative to its value in this batch: it
 	// may have to compete with later arrivals for a place.
 	leftValue = 0.96
-	// leastPrice is the price of a GPU second that nothing else wants: among equal answers the one with less GPU time
-	// wins, and among idle GPUs the faster one.
-	leastPrice = 0.01
 	// nearlyBest is the share of the price of its GPU time by which a home may be worse than the best one and still be
 	// in use: at the right prices a family that needs two kinds of GPUs finds both equally good.
 	nearlyBest = 0.05
 )
-
-// SetPrice sets the price of a GPU second in a sub-cluster, in units of accuracy per request (UNIFIED U3): GPU time that
-// is not used for a more accurate answer here could be used elsewhere. It applies to all later decisions; waiting
-// requests are checked when they would have been anyway.
-func (p *Partition) SetPrice(subCluster uint32, price float64) {
-	if subCluster >= SubClusterLimit || !(price >= 0) {
-		return
-	}
-
-	for int(subCluster) >= len(p.prices) {
-		p.prices = append(p.prices, 0)
-	}
-	p.prices[subCluster] = price
-}
-
-// priceOf returns the price of a GPU second in a sub-cluster.
-func (p *Partition) priceOf(sub uint32) float64 {
-	if int(sub) >= len(p.prices) {
-		return leastPrice
-	}
-
-	return max(leastPrice, p.prices[sub])
-}
 
 // homeIn returns the home in a sub-cluster; nil if there is none.
 func (f *family) homeIn(sub uint32) *home {

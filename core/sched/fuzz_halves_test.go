@@ -112,7 +112,8 @@ func (h *halves) step() {
 		id, m := h.service(&h.tape)
 		p := h.part(id)
 		if h.families {
-			p.SetPrice(uint32(h.n(fuzzSubs)), float64(h.byte()))
+			sub, price := uint32(h.n(fuzzSubs)), float64(h.byte())
+			p.SetPrice(sub, price, price/2)
 		}
 		_, known := h.models[id]
 		switch how := h.byte(); {

@@ -120,7 +120,8 @@ func (p *play) step() {
 	case 21:
 		id, m := p.service(&p.tape)
 		if p.families {
-			p.s.SetPrice(uint32(p.n(fuzzSubs)), float64(p.byte()))
+			sub, price := uint32(p.n(fuzzSubs)), float64(p.byte())
+			p.s.SetPrice(sub, price, price/2)
 		}
 		if p.byte() > 128 {
 			p.take(func() { p.changed(id, m, p.s.ChangeService(now, id, m)) })

@@ -19,11 +19,11 @@ type Partition struct {
 	o      Options
 	now    Time
 	models []model
-	free   []int32   // unused places in models
-	index  []int32   // index[ModelID] = place+1, 0: unknown
-	seqs   []uint64  // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
-	gpus   []int32   // gpus[sub-cluster] = GPUs there
-	prices []float64 // prices[sub-cluster] = value of a GPU second there
+	free   []int32  // unused places in models
+	index  []int32  // index[ModelID] = place+1, 0: unknown
+	seqs   []uint64 // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
+	gpus   []int32  // gpus[sub-cluster] = GPUs there
+	prices []price  // by sub-cluster
 	tables map[*profile.Profile]*tables
 	timers *wheel
 	due    []int32

@@ -56,7 +56,8 @@ func contestedPartition(t *testing.T, rng *rand.Rand) *Partition {
 	p := NewPartition(Options{})
 	for k := range uint32(3) {
 		p.SetGPUs(0, k, 3)
-		p.SetPrice(k, 0.5+5*rng.Float64())
+		price := 0.5 + 5*rng.Float64()
+		p.SetPrice(k, price, price)
 	}
 	for id := range 6 {
 		s := Service{SLO: Duration(60+rng.IntN(100)) * ms, Homes: []uint32{0, 1, 2}, Rate: 20 + 200*rng.Float64()}

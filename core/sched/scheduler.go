@@ -52,7 +52,9 @@ func (s *Scheduler) ChangeService(now Time, id ModelID, v Service) error {
 }
 
 // SetPrice sets the price of a second of a sub-cluster's GPUs: see Partition.SetPrice.
-func (s *Scheduler) SetPrice(subCluster uint32, price float64) { s.part.SetPrice(subCluster, price) }
+func (s *Scheduler) SetPrice(subCluster uint32, now, usual float64) {
+	s.part.SetPrice(subCluster, now, usual)
+}
 
 // RemoveModel removes a model; its queued requests are dropped with UnknownModel.
 func (s *Scheduler) RemoveModel(now Time, id ModelID) {

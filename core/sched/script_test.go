@@ -54,7 +54,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "family":
 		s.family(d)
 	case "price":
-		s.s.SetPrice(uint32(s.num(d, "sub", 0)), s.share(d, "price"))
+		s.s.SetPrice(uint32(s.num(d, "sub", 0)), s.share(d, "price"), s.share(d, "price"))
 	case "gpu":
 		s.result(s.s.AddGPU(s.now, GPUID(s.num(d, "id", 0)), uint32(s.num(d, "sub", 0))))
 	case "gpu-gone":

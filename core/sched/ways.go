@@ -53,8 +53,8 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 // freeAt, with the number of requests and the value of an answer; nil: none has more value than known.
 func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time, known float64) (best *resident, size int, most float64) {
 	most = known
-	price, perSecond := p.priceOf(h.sub), 0.0
-	if price <= 2*leastPrice {
+	price, perSecond := p.priceIn(h.sub), 0.0
+	if price.now <= 2*leastPrice {
 		perSecond = execPrice
 	}
 
@@ -74,7 +74,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 
 		// Round term by term: processors with a fused multiply-add would otherwise decide differently. Among equals
 		// the quickest wins.
-		worth := r.accuracy - float64(price*float64(float64(r.exec[b])/float64(1e9*float64(b)))) -
+		worth := r.accuracy - float64(price.over(r.exec[b])*float64(float64(r.exec[b])/float64(1e9*float64(b)))) -
 			float64(waitPrice*float64(max(0, freeAt.Sub(now)))+perSecond*float64(r.exec[b]))/1e9
 		if worth > most || best != nil && worth == most {
 			best, size, most = r, b, worth

@@ -36,7 +36,7 @@ func TestWaysNotReadCannotWin(t *testing.T) {
 		p := NewPartition(Options{})
 		for sub := range s.Homes {
 			p.SetGPUs(0, uint32(sub), 4)
-			p.SetPrice(uint32(sub), rng.Float64()*10)
+			p.SetPrice(uint32(sub), rng.Float64()*10, rng.Float64()*10)
 		}
 		if err := p.AddService(0, 1, s); err != nil {
 			t.Fatal(err)

@@ -176,7 +176,7 @@ func (d *Downbeat) renewPrices(now Time) {
 		d.s.ScaleRates(by)
 	}
 	for _, h := range d.homes {
-		d.s.SetPrice(h.SubCluster, h.Price)
+		d.s.SetPrice(h.SubCluster, h.Price, h.Usual)
 	}
 	d.renewals++
 }
