@@ -146,6 +146,32 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// TestLearningTime shows that learners get nearly all of the idle time, at the peak, too.
+func TestLearningTime(t *testing.T) {
+	for _, c := range []struct{ load, least, most float64 }{{0.5, 0.95, 1.05}, {0.7, 0.95, 1.05}, {0.96, 0.75, 1.05}} {
+		s := DefaultSetting()
+		s.Load = c.load
+
+		served, err := simulateServing(s, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		learning, err := simulateLearning(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if share := learning.Seconds() / (served.idle * float64(s.GPUs)); share < c.least || share > c.most {
+			t.Errorf("at a load of %v learners get %.3f of the idle time, want %v to %v", c.load, share, c.least, c.most)
+		}
+	}
+
+	given := DefaultSetting()
+	given.Given = &Given{Learning: time.Second, Finish: 1}
+	if got, err := simulateLearning(given); got != time.Second || err != nil {
+		t.Errorf("of 1 s that is given, %v, %v", got, err)
+	}
+}
+
 // TestRecovery: what counts as recovered, and who has seen new weights.
 func TestRecovery(t *testing.T) {
 	old, fresh := []float32{1}, []float32{2}
@@ -209,7 +235,6 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	for want, change := range map[string]func(*Setting){
 		"gpus: 0: want":   func(s *Setting) { s.GPUs = 0 },
 		"load: 2: want":   func(s *Setting) { s.Load = 2 },
-		"spare: NaN":      func(s *Setting) { s.Spare = math.NaN() },
 		"tests: 10: want": func(s *Setting) { s.Tests = 10 },
 		"schedule: \"x\"": func(s *Setting) { s.Schedule = "x" },
 		"periods: 1":      func(s *Setting) { s.Periods = 1 },

@@ -88,6 +88,7 @@ func (n *none) close()                              {}
 type ours struct {
 	setting  Setting
 	served   served
+	second   time.Duration // GPU time for learning in a second
 	learners []*learn.Learner
 	answers  []answering   // by model
 	left     time.Duration // idle GPU time still available for steps
@@ -102,8 +103,13 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 		return nil, err
 	}
 
+	second, err := simulateLearning(s)
+	if err != nil {
+		return nil, err
+	}
+
 	// Each model has its own learner; they share only the idle GPU time.
-	o := &ours{setting: s, served: served}
+	o := &ours{setting: s, served: served, second: second}
 	for _, st := range streams {
 		l, err := learn.New(learn.Options{Net: st.net, Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
 			Seed: s.Seed, Period: Period, StepTime: trainTime(), Batch: batchMax, Mirror: true}, -s.phaseOf(st.number))
@@ -145,9 +151,8 @@ func (o *ours) endSecond(now time.Duration) error {
 		return err
 	}
 
-	// Unused idle time of the previous second is lost.
-	idle := time.Duration(o.setting.Spare * o.served.idle * float64(o.setting.GPUs) * float64(tick))
-	o.left, o.given = min(o.left, 0)+idle, o.given+idle
+	// Time that was not used in the previous second is lost.
+	o.left, o.given = min(o.left, 0)+o.second, o.given+o.second
 
 	for _, l := range o.learners {
 		_, inputs, err := l.Look(now)

@@ -20,20 +20,13 @@ type served struct {
 // simulateServing runs Downbeat's scheduler on the setting's requests in virtual time. It serves for all policies,
 // which differ only in learning.
 func simulateServing(s Setting, share float64) (served, error) {
-	// All of the given time is for learning: Spare is already applied.
 	if s.Given != nil {
-		return served{finish: s.Given.Finish, idle: s.Given.Learning.Seconds() / (s.Spare * float64(s.GPUs))}, nil
+		return served{finish: s.Given.Finish, idle: s.Given.Learning.Seconds() / float64(s.GPUs)}, nil
 	}
 
-	// Simulate a share of a GPU as a GPU that is slower by that factor.
-	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
+	w, err := s.world(share)
 	if err != nil {
 		return served{}, err
-	}
-	unit := arrivals.NewUnit(s.Seed, arrivals.Poisson, arrivals.Even(2), s.rate()*servedSpan.Seconds()*1.01+100)
-	w := &sim.World{GPUs: s.GPUs, Arrivals: unit.At(s.rate(), servedSpan, nil)}
-	for _, name := range []string{"vehicle", "activity"} {
-		w.Models = append(w.Models, sim.Model{Name: name, Profile: p, SLO: sim.Duration(slo)})
 	}
 	r := w.Run(sim.NewDownbeat(w))
 
@@ -44,6 +37,45 @@ func simulateServing(s Setting, share float64) (served, error) {
 	}
 	busy := time.Duration(r.Busy).Seconds() / (float64(s.GPUs) * max(servedSpan.Seconds(), time.Duration(r.End).Seconds()))
 	return served{finish: 1 - float64(bad)/float64(total), idle: max(0, 1-busy)}, nil
+}
+
+// stepLength is the length of the pieces in which learners train. It is about three of the 160 passes through a layer that a
+// training step of the setting's network makes.
+const stepLength = 2 * time.Millisecond
+
+// simulateLearning returns the GPU time that learners get in a second, of all models: Downbeat's scheduler serves the setting's
+// requests in virtual time, and gives learners the windows in which nobody can be kept waiting.
+func simulateLearning(s Setting) (time.Duration, error) {
+	if s.Given != nil {
+		return s.Given.Learning, nil
+	}
+
+	w, err := s.world(1)
+	if err != nil {
+		return 0, err
+	}
+	for i := range w.Models {
+		w.Learners = append(w.Learners, &sim.Learner{Step: sim.Duration(stepLength), Shortest: 0.7, Seed: s.Seed<<8 + uint64(i)})
+	}
+	r := w.Run(sim.NewDownbeat(w))
+
+	// Steps after the last request would count GPUs that nobody else wants.
+	return time.Duration(float64(r.Spare.Time) / max(servedSpan.Seconds(), time.Duration(r.End).Seconds())), nil
+}
+
+// world returns the World that serves the setting's requests with a share of every GPU.
+func (s Setting) world(share float64) (*sim.World, error) {
+	// A share of a GPU is a GPU that is slower by that factor.
+	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
+	if err != nil {
+		return nil, err
+	}
+
+	w := &sim.World{GPUs: s.GPUs, Arrivals: s.requests(arrivals.Even(2))}
+	for _, name := range []string{"vehicle", "activity"} {
+		w.Models = append(w.Models, sim.Model{Name: name, Profile: p, SLO: sim.Duration(slo)})
+	}
+	return w, nil
 }
 
 // rate returns the requests/s of both models together.

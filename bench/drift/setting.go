@@ -19,7 +19,6 @@ import (
 type Setting struct {
 	GPUs    int
 	Load    float64 // requests' share of the GPUs' capacity in full batches
-	Spare   float64 // share of the idle GPU time that steps may use: the idle windows between batches
 	Periods int
 	Tests   int // of each model and period, by which accuracy counts
 	Seed    uint64
@@ -37,7 +36,7 @@ type Setting struct {
 	retrained map[retraining]float64
 }
 
-// Given is another simulation's result: the time that serving leaves for learning. GPUs, Load and Spare are then
+// Given is another simulation's result: the time that serving leaves for learning. GPUs and Load are then
 // unused.
 type Given struct {
 	Learning time.Duration // GPU time for learning per second, of all models
@@ -60,7 +59,7 @@ const (
 
 // DefaultSetting is AdaInf's: 4 GPUs, 20 periods.
 func DefaultSetting() Setting {
-	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Tests: 384, Seed: 1, Schedule: "night", Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
+	return Setting{GPUs: 4, Load: 0.7, Periods: 20, Tests: 384, Seed: 1, Schedule: "night", Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
 }
 
 // Validate returns an error if a value is out of its range or the schedule is unknown.
@@ -70,8 +69,6 @@ func (s Setting) Validate() error {
 		return fmt.Errorf("gpus: %d: want 1 to 64", s.GPUs)
 	case !(s.Load > 0 && s.Load <= 1):
 		return fmt.Errorf("load: %v: want more than 0 to 1", s.Load)
-	case !(s.Spare > 0 && s.Spare <= 1):
-		return fmt.Errorf("spare: %v: want more than 0 to 1", s.Spare)
 	case s.Periods < 2 || s.Periods > 1000:
 		return fmt.Errorf("periods: %d: want 2 to 1000", s.Periods)
 	case s.Tests < 64 || s.Tests > perPeriod:

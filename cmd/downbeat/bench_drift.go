@@ -25,7 +25,6 @@ func benchDrift() command {
 			fs.IntVar(&s.Periods, "periods", s.Periods, "`number` of periods of 50 s of virtual time")
 			fs.IntVar(&s.Tests, "tests", s.Tests, "`number` of test inputs per model and period; with 384, accuracies are known to about 1.5 percentage points")
 			fs.Float64Var(&s.Load, "load", s.Load, "request rate, as a `share` of the GPUs' capacity")
-			fs.Float64Var(&s.Spare, "spare", s.Spare, "`share` of the idle GPU time that training may use")
 			fs.Uint64Var(&s.Seed, "seed", s.Seed, "seed of schedules, scenes and requests")
 			fs.StringVar(&s.Schedule, "schedule", s.Schedule, "what `drifts`: night (light and weather, mildly) or paper (also how frequent each class is, as much as in AdaInf's figures 5 and 6)")
 			fs.BoolVar(&s.Phases, "phases", s.Phases, "let drifts begin at random moments within periods, for the policies ours and watch; without it they begin when a period does")
