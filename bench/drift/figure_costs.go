@@ -25,6 +25,8 @@ func spentTimes(s Setting) (all []spent, err error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Ours learns in the time that the scheduler gives to spare work, not in all that is idle.
 	learning, err := simulateLearning(s)
 	if err != nil {
 		return nil, err

@@ -103,6 +103,7 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 		return nil, err
 	}
 
+	// Of all policies only ours has its steps placed by the scheduler.
 	second, err := simulateLearning(s)
 	if err != nil {
 		return nil, err

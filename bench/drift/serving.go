@@ -24,7 +24,7 @@ func simulateServing(s Setting, share float64) (served, error) {
 		return served{finish: s.Given.Finish, idle: s.Given.Learning.Seconds() / float64(s.GPUs)}, nil
 	}
 
-	w, err := s.world(share)
+	w, err := s.describeWorld(share)
 	if err != nil {
 		return served{}, err
 	}
@@ -50,10 +50,12 @@ func simulateLearning(s Setting) (time.Duration, error) {
 		return s.Given.Learning, nil
 	}
 
-	w, err := s.world(1)
+	w, err := s.describeWorld(1)
 	if err != nil {
 		return 0, err
 	}
+
+	// One learner for each model: which of them gets the time is decided by what it is worth.
 	for i := range w.Models {
 		w.Learners = append(w.Learners, &sim.Learner{Step: sim.Duration(stepLength), Shortest: 0.7, Seed: s.Seed<<8 + uint64(i)})
 	}
@@ -63,8 +65,8 @@ func simulateLearning(s Setting) (time.Duration, error) {
 	return time.Duration(float64(r.Spare.Time) / max(servedSpan.Seconds(), time.Duration(r.End).Seconds())), nil
 }
 
-// world returns the World that serves the setting's requests with a share of every GPU.
-func (s Setting) world(share float64) (*sim.World, error) {
+// describeWorld returns the World that serves the setting's requests with a share of every GPU.
+func (s Setting) describeWorld(share float64) (*sim.World, error) {
 	// A share of a GPU is a GPU that is slower by that factor.
 	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
 	if err != nil {

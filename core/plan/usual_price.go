@@ -16,6 +16,8 @@ const usualSpan = 2
 func (u *usualPrice) update(h *PricedHome, seconds float64) float64 {
 	u.seconds += seconds
 	u.mean += (h.Price - u.mean) * (1 - math.Exp(-seconds/usualSpan))
+
+	// A mean of less would be that of a start, at which nobody wants GPU time.
 	if u.seconds < usualSpan {
 		u.mean = h.Price
 	}
