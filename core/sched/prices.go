@@ -12,7 +12,7 @@ const (
 	// leastPrice is the price of a GPU second that nothing else wants: among equal answers the one with less GPU time
 	// wins, and among idle GPUs the faster one.
 	leastPrice = 0.01
-	// burstSpan is the time, in seconds, in which a price falls from a burst's to 1/e of the way to its usual value.
+	// burstSpan is the time, in seconds, in which the part of a price above the usual one falls to 1/e.
 	burstSpan = 0.2
 )
 
