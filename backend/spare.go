@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"downbeat.dev/core/wire"
@@ -17,9 +16,9 @@ type SpareWork struct {
 	number uint32
 	run    func(limit time.Duration) (after func())
 	orders chan spareOrder
-	busy   atomic.Bool // a step is waiting or running; changes under mu
 
 	mu      sync.Mutex
+	busy    bool            // a step is waiting or running
 	offer   wire.SpareOffer // as known to the scheduler, or sent when a session opens; Step 0: none
 	value   float64         // of a second of GPU time to the work
 	renewed bool            // the weight has changed during a step: the offer follows its end
@@ -139,12 +138,12 @@ func (b events) Spare(steps []wire.SpareStart) {
 func (w *SpareWork) mayBegin(number uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.busy.Load() {
+	if w.busy {
 		w.skipped = append(w.skipped, number)
 		return false
 	}
 
-	w.busy.Store(true)
+	w.busy = true
 	return true
 }
 
@@ -152,7 +151,7 @@ func (w *SpareWork) mayBegin(number uint64) bool {
 func (w *SpareWork) reportEnds(number uint64) (skippedAny bool) {
 	// Taken together, so that each order runs or is among those skipped. Before the report: the next order follows it at once.
 	w.mu.Lock()
-	w.busy.Store(false)
+	w.busy = false
 	skipped := w.skipped
 	w.skipped = nil
 	w.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,7 +113,11 @@ func TestWorksAreWeighedByTheirValues(t *testing.T) {
 
 	little.Offer(time.Millisecond, 10)
 	r.Spare([]wire.SpareStart{{Number: 1, Step: int64(time.Hour)}})
-	waitUntil(t, "the step runs", func() bool { return little.busy.Load() })
+	waitUntil(t, "the step runs", func() bool {
+		little.mu.Lock()
+		defer little.mu.Unlock()
+		return little.busy
+	})
 	much.Offer(time.Millisecond, 20)
 	want := []float64{0, 1, 1, 1}
 	if got := told(); !slices.Equal(got, want) {
@@ -176,11 +181,11 @@ func TestEachOrderOfAStepIsAnswered(t *testing.T) {
 	w.Offer(time.Millisecond, 1)
 
 	// The second order of a pair comes a little later each time.
-	told := uint64(0)
+	told, pause := uint64(0), atomic.Uint64{}
 	for i := range uint64(20_000) {
 		r.Spare([]wire.SpareStart{{Number: 2 * i, Step: 1e9}})
 		for range i % 500 {
-			w.busy.Load()
+			pause.Add(1)
 		}
 		r.Spare([]wire.SpareStart{{Number: 2*i + 1, Step: 1e9}})
 

@@ -59,7 +59,7 @@ func (w *SpareWork) setWeight(weight float64, always bool) (tell bool) {
 	}
 
 	w.offer.Weight = weight
-	w.renewed = !always && w.busy.Load()
+	w.renewed = !always && w.busy
 	return !always && !w.renewed
 }
 

@@ -13,7 +13,7 @@ import (
 // have less time left for training than one queue leaves idle.
 func TestSessions(t *testing.T) {
 	s := DefaultSetting()
-	requests := arrivals.NewUnit(s.Seed, arrivals.Poisson, arrivals.Even(2), s.rate()*servedSpan.Seconds()*1.01+100).At(s.rate(), servedSpan, nil)
+	requests := s.requests(arrivals.Even(2))
 	if paper := serveSessions(requests, 5*time.Millisecond, float64(s.GPUs), wholeNetworks); paper.finish > 0.7 {
 		t.Errorf("sessions of 5 ms: %+v", paper)
 	}

@@ -14,14 +14,14 @@ const servedSpan = 20 * time.Second
 // served is the result of serving with a share of every GPU.
 type served struct {
 	finish float64 // share of the requests answered in time
-	idle   float64 // share of the GPUs' time without a batch
+	idle   float64 // share of the GPUs' time without a batch; 0 if the result is given
 }
 
 // simulateServing runs Downbeat's scheduler on the setting's requests in virtual time. It serves for all policies,
 // which differ only in learning.
 func simulateServing(s Setting, share float64) (served, error) {
 	if s.Given != nil {
-		return served{finish: s.Given.Finish, idle: s.Given.Learning.Seconds() / float64(s.GPUs)}, nil
+		return served{finish: s.Given.Finish}, nil
 	}
 
 	w, err := s.describeWorld(share)
