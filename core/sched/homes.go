@@ -55,10 +55,10 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 	if from >= m.q.len() {
 		from = 0
 	}
-	r, b, _ := p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
+	r, b, _ := p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1), false)
 	for b == 0 && from < m.q.len() {
 		if from, _ = p.headBehind(now, m, h, from, g.FreeAt); from < m.q.len() {
-			r, b, _ = p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
+			r, b, _ = p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1), false)
 		}
 	}
 	if b == 0 {

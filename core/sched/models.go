@@ -77,6 +77,7 @@ type tables struct {
 // cheapest describes the batch with the least GPU time per request among those up to some size.
 type cheapest struct {
 	cost  float64 // its GPU seconds per request
+	size  int32   // its requests
 	small int32   // the batches up to this size are not efficient beside it
 }
 
@@ -93,7 +94,7 @@ func (t *tables) findCheapest() {
 		for !isEfficient(t.exec[small+1], cost, small+1) {
 			small++
 		}
-		t.cheapestUpTo[n] = cheapest{cost, int32(small)}
+		t.cheapestUpTo[n] = cheapest{cost, int32(best), int32(small)}
 	}
 }
 

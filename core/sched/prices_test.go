@@ -69,7 +69,7 @@ func TestLongBatchesAreChosenInABurst(t *testing.T) {
 		p.Enqueue(0, Request{ID: 1, Model: 1, Deadline: 400_000_000})
 
 		m, _ := p.find(1)
-		way, _, _ := p.bestWay(0, m, &m.family.homes[0], 0, 0, math.Inf(-1))
+		way, _, _ := p.bestWay(0, m, &m.family.homes[0], 0, 0, math.Inf(-1), false)
 		if way == nil || way.variant != c.want {
 			t.Errorf("at a price of %v, usually %v, the way is %+v, want variant %d", c.now, c.usual, way, c.want)
 		}

@@ -23,6 +23,15 @@ func (r *resident) planBatch(perNS float64, budget Duration) {
 	r.cost, r.small = at.cost, min(at.small, r.max-1)
 }
 
+// trimmed returns the size of the batch with the least GPU time per request among those of up to b: the others are left to
+// another GPU.
+func (r *resident) trimmed(b int) int {
+	if at := &r.cheapestUpTo[b]; b == 0 || !isEfficient(r.exec[b], at.cost, b) {
+		return int(at.size)
+	}
+	return b
+}
+
 // efficient reports whether a batch of b costs hardly more per request than planned.
 func (r *resident) efficient(b int) bool { return isEfficient(r.exec[b], r.cost, b) }
 

@@ -30,7 +30,7 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 			continue
 		}
 		h.patience = p.longestBatch(now, m, h, o)
-		r, b, worth := p.bestWay(now, m, h, f.placed, o.Free[0], best.worth)
+		r, b, worth := p.bestWay(now, m, h, f.placed, o.Free[0], best.worth, true)
 		if r == nil {
 			continue
 		}
@@ -50,13 +50,12 @@ func (p *Partition) bestPlace(now Time, m *model) place {
 }
 
 // bestWay returns the resident of a home that best answers the requests from place first on, on a GPU that is free at
-// freeAt, with the number of requests and the value of an answer; nil: none has more value than known.
-func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time, known float64) (best *resident, size int, most float64) {
+// freeAt, with the number of requests and the value of an answer; nil: none has more value than known. If the batch may
+// grow, its value is the one that it grows to, if that is greater (decision 0411).
+func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time, known float64, grows bool) (best *resident, size int, most float64) {
 	most = known
-	price, perSecond := p.priceIn(h.sub), 0.0
-	if price.now <= 2*leastPrice {
-		perSecond = execPrice
-	}
+	cost := p.costIn(h.sub)
+	wait := max(0, freeAt.Sub(now))
 
 	// The slowest are mostly the most accurate. No answer is worth more than its accuracy, so most of the others are
 	// not even read.
@@ -67,21 +66,68 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 		if !canWin(r.accuracy) {
 			continue
 		}
-		b := p.largestBatch(now, m, &r.execution, first, freeAt)
+		b := r.trimmed(p.largestBatch(now, m, &r.execution, first, freeAt))
 		if b == 0 || r.exec[b] > h.patience || !p.keepsUp(m, h, i, first, b) {
 			continue
 		}
 
-		// Round term by term: processors with a fused multiply-add would otherwise decide differently. Among equals
-		// the quickest wins.
-		worth := r.accuracy - float64(price.over(r.exec[b])*float64(float64(r.exec[b])/float64(1e9*float64(b)))) -
-			float64(waitPrice*float64(max(0, freeAt.Sub(now)))+perSecond*float64(r.exec[b]))/1e9
+		worth := cost.worth(r, b, wait)
+		if grows {
+			if g, gather := p.grown(now, m, r, first, b); g > b {
+				// The batch's last request waits for nothing, its first for all of the others.
+				worth = max(worth, cost.worth(r, g, max(wait, gather/2)))
+			}
+		}
+
+		// Among equals the quickest wins.
 		if worth > most || best != nil && worth == most {
 			best, size, most = r, b, worth
 		}
 	}
 
 	return best, size, most
+}
+
+// wayCost is what GPU time and waiting cost in a home.
+type wayCost struct {
+	price     price
+	perSecond float64 // of execution, in addition
+}
+
+// costIn returns the costs in a sub-cluster.
+func (p *Partition) costIn(sub uint32) wayCost {
+	c := wayCost{price: p.priceIn(sub)}
+	if c.price.now <= 2*leastPrice {
+		c.perSecond = execPrice
+	}
+	return c
+}
+
+// worth returns the value of an answer in a batch of b that waits: its accuracy less what its GPU time and the wait cost.
+func (c *wayCost) worth(r *resident, b int, wait Duration) float64 {
+	// Round term by term: processors with a fused multiply-add would otherwise decide differently.
+	exec := float64(r.exec[b])
+	gpu := float64(c.price.over(r.exec[b]) * float64(exec/float64(1e9*float64(b))))
+	return r.accuracy - gpu - float64(float64(waitPrice*float64(wait))+float64(c.perSecond*exec))/1e9
+}
+
+// grown returns the size that a batch of all requests from place first on grows to if it waits, b of them now, and the time
+// until the last one is expected; b if the batch should not wait.
+func (p *Partition) grown(now Time, m *model, r *resident, first, b int) (size int, gather Duration) {
+	if first+b < m.q.len() || b >= int(r.sized) || r.efficient(b) || m.load < p.o.Prompt {
+		return b, 0
+	}
+
+	// As when a batch is planned, a part of the time is left for the wait for a GPU.
+	gap := 1e9 / m.bidRate()
+	left := float64(m.q.at(first).Deadline.Sub(now)-m.margin) - (1-planBudget)*float64(m.slo)
+	size = largestFit(int(r.sized), int(r.sized), func(n int) bool {
+		return n <= b || float64(float64(n-b)*gap)+float64(r.lead[n]) <= left
+	})
+	if size = r.trimmed(size); size <= b {
+		return b, 0
+	}
+	return size, Duration(float64(size-b) * gap)
 }
 
 // placeRipe returns until when waiting for one more request is free and worthwhile, minus the margin (see adjustMargin): 0

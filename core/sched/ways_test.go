@@ -47,8 +47,9 @@ func TestWaysNotReadCannotWin(t *testing.T) {
 
 		m, _ := p.find(1)
 		h := &m.family.homes[rng.IntN(2)]
+		grows := rng.IntN(2) == 0
 		known, freeAt := float64(rng.IntN(20))/20, Time(rng.Int64N(20e6))
-		best, size, most := p.bestWay(0, m, h, 0, freeAt, known)
+		best, size, most := p.bestWay(0, m, h, 0, freeAt, known, grows)
 		all := slices.Clone(h.residents)
 		for i := range all {
 			if i > 0 && all[i].below <= known {
@@ -58,7 +59,7 @@ func TestWaysNotReadCannotWin(t *testing.T) {
 		}
 		whole := *h
 		whole.residents = all
-		want, wantSize, wantMost := p.bestWay(0, m, &whole, 0, freeAt, known)
+		want, wantSize, wantMost := p.bestWay(0, m, &whole, 0, freeAt, known, grows)
 		if (best == nil) != (want == nil) || size != wantSize || most != wantMost || best != nil && best.variant != want.variant {
 			t.Fatalf("%+v of %d worth %v, want %+v of %d worth %v", best, size, most, want, wantSize, wantMost)
 		}
