@@ -99,7 +99,7 @@ func TestPricesFollowDemand(t *testing.T) {
 	if !(a > b && b > plan.LeastPrice) {
 		t.Errorf("under load prices are %v and %v, want the faster kind's to be higher", a, b)
 	}
-	beside, _ := price(6000*ms, ms, 3)
+	beside, _ := price(6000*ms, ms, 2)
 	if beside <= a {
 		t.Errorf("beside another model the price is %v, want more than %v", beside, a)
 	}

@@ -26,6 +26,7 @@ type Pricer struct {
 	isFalling bool    // it fell at the latest renewal
 	// The total rate of all bids, and its change beyond chance.
 	rate, recent, scale float64
+	step                step
 }
 
 // PricedHome is a sub-cluster and the price of its GPUs.
@@ -78,7 +79,10 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 }
 
 // shareOf returns the share of its time that a cluster of GPUs can sell.
-func (p *Pricer) shareOf(gpus int) float64 { return max(shareLeast, p.targets.At(gpus)) }
+func (p *Pricer) shareOf(gpus int) float64 {
+	usable := max(shareLeast, p.targets.At(gpus))
+	return usable + roomSold*(1-usable)
+}
 
 func (p *Pricer) placeOf(sub uint32) int {
 	if int(sub) >= len(p.place) {
@@ -139,12 +143,9 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 	m := p.market
 	m.Bidders = m.Bidders[:p.bids]
 
-	// The sum of all rates shows a step that is too small to show in a single rate.
-	if p.stepped(p.recent, p.rate) {
-		p.scale = p.recent / max(1, p.rate)
-		for i := range m.Bidders {
-			m.Bidders[i].Rate *= p.scale
-		}
+	p.followSteps(elapsed)
+	for i := range m.Bidders {
+		m.Bidders[i].Rate *= p.scale
 	}
 	p.bidLearners(&m)
 	learners := len(m.Bidders)
@@ -161,10 +162,27 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 		h := &p.homes[k]
 		h.Planned = p.prices.Price[k] + LeastPrice
 		h.Price = p.prices.Price[k]*p.factor + LeastPrice
-		h.Usual = p.usual[h.SubCluster].update(h, elapsed.Seconds())
+		h.Usual = p.usual[h.SubCluster].update(h, p.step.lasts(), elapsed.Seconds())
 	}
 
 	return p.homes, nil
+}
+
+// followSteps finds the factor by which all rates have changed together beyond chance. The sum of all rates shows a step that is
+// too small to show in a single rate.
+func (p *Pricer) followSteps(elapsed time.Duration) {
+	if p.stepped(p.recent, p.rate) {
+		p.scale = p.recent / max(1, p.rate)
+		p.step.note(p.rate, p.recent)
+		return
+	}
+
+	// After a burst the mean of the last second would count the burst's requests for the rest of that second.
+	p.step.pass(elapsed.Seconds())
+	if before := p.step.before; before > 0 && !p.stepped(p.recent, before) {
+		p.scale = min(1, max(before, p.recent)/max(1, p.rate))
+		p.step = step{}
+	}
 }
 
 // adaptToUse changes the discount and the sold share by how the time was used that was sold.
@@ -220,6 +238,9 @@ const (
 	// shareLeast is the share of its time that the smallest cluster sells. u* of few GPUs leaves more than families
 	// need, because their accuracy gives way before their requests do.
 	shareLeast = 0.85
+	// roomSold is the part of the room above u* that is sold, too: u* is measured without a choice of variants, where a
+	// request that finds no room is lost. Here it gets a lighter variant (decision 0412).
+	roomSold = 0.6
 	// badRate is the fall of that share per second and per bad share beyond badLeast, down to soldLeast of it. Below
 	// badLeast the share rises again, by soldRise per second while it is further than soldNear from the value where
 	// it began to fall.

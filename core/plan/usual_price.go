@@ -12,8 +12,9 @@ type usualPrice struct {
 // usualSpan is the time over which it is averaged, in seconds.
 const usualSpan = 2
 
-// update adds the home's newest price, and returns the usual one. Nothing is usual yet in the first seconds.
-func (u *usualPrice) update(h *PricedHome, seconds float64) float64 {
+// update adds the home's newest price, and returns the usual one. Nothing is usual yet in the first seconds. risen tells that
+// demand has risen for longer than a burst.
+func (u *usualPrice) update(h *PricedHome, risen bool, seconds float64) float64 {
 	u.seconds += seconds
 	u.mean += (h.Price - u.mean) * (1 - math.Exp(-seconds/usualSpan))
 
@@ -22,8 +23,8 @@ func (u *usualPrice) update(h *PricedHome, seconds float64) float64 {
 		u.mean = h.Price
 	}
 
-	// While requests go bad, the demand is no burst that may be waited out.
-	if h.BadShare > badLeast {
+	// While requests go bad, or after a lasting step, the demand is no burst that may be waited out.
+	if risen || h.BadShare > badLeast {
 		u.mean = max(u.mean, h.Price)
 	}
 	return u.mean

@@ -11,7 +11,7 @@ func TestUsualPrice(t *testing.T) {
 	var u usualPrice
 	usual := func(price, bad, seconds float64) (last float64) {
 		for range int(math.Round(seconds / every)) {
-			last = u.update(&PricedHome{Price: price, BadShare: bad}, every)
+			last = u.update(&PricedHome{Price: price, BadShare: bad}, false, every)
 		}
 		return last
 	}
