@@ -134,7 +134,10 @@ func (r *Report) checkCoverage(t *testing.T, but model.Reason) {
 			t.Errorf("no seed has a %v", f)
 		}
 	}
-	if r.Saved == 0 {
+
+	// Few leaders come within the deadlines of the requests that wait for one.
+	const waitEnough = 500
+	if r.Saved == 0 && r.Faults[Spared] >= waitEnough {
 		t.Error("no request that was spared got an output in time")
 	}
 	for why := model.ReasonNone + 1; why < model.ReasonCount; why++ {
