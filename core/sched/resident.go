@@ -23,13 +23,13 @@ func (r *resident) planBatch(perNS float64, budget Duration) {
 	r.cost, r.small = at.cost, min(at.small, r.max-1)
 }
 
-// trimmed returns the size of the batch with the least GPU time per request among those of up to b: the others are left to
-// another GPU.
+// trimmed returns b, or the size of the smaller batch with the least GPU time per request if that is less: on many GPUs five
+// requests take much longer than four. The others are left to the next GPU.
 func (r *resident) trimmed(b int) int {
-	if at := &r.cheapestUpTo[b]; b == 0 || !isEfficient(r.exec[b], at.cost, b) {
-		return int(at.size)
+	if b == 0 || isEfficient(r.exec[b], r.cheapestUpTo[b].cost, b) {
+		return b
 	}
-	return b
+	return int(r.cheapestUpTo[b].size)
 }
 
 // efficient reports whether a batch of b costs hardly more per request than planned.
