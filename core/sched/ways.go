@@ -71,8 +71,9 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 			continue
 		}
 
+		// Where nothing is scarce, a free GPU is better than a batch to wait for.
 		worth := cost.worth(r, b, wait)
-		if grows {
+		if grows && cost.perSecond == 0 {
 			if g, gather := p.grown(now, m, r, first, b); g > b {
 				// The batch's last request waits for nothing, its first for all of the others.
 				worth = max(worth, cost.worth(r, g, max(wait, gather/2)))
