@@ -115,7 +115,7 @@ func (c *wayCost) worth(r *resident, b int, wait Duration) float64 {
 // grown returns the size that a batch of all requests from place first on grows to if it waits, b of them now, and the time
 // until the last one is expected; b if the batch should not wait.
 func (p *Partition) grown(now Time, m *model, r *resident, first, b int) (size int, gather Duration) {
-	if first+b < m.q.len() || b >= int(r.sized) || r.efficient(b) || m.load < p.o.Prompt {
+	if b >= int(r.sized) || !p.mayGrow(m, r, first, b) {
 		return b, 0
 	}
 
@@ -131,11 +131,17 @@ func (p *Partition) grown(now Time, m *model, r *resident, first, b int) (size i
 	return size, Duration(float64(size-b) * gap)
 }
 
+// mayGrow reports whether a batch of b from place first on can use another request: it takes all that are queued, and is neither
+// as large as possible nor as cheap as planned.
+func (p *Partition) mayGrow(m *model, r *resident, first, b int) bool {
+	return b != int(r.max) && first+b >= m.q.len() && !r.efficient(b) && m.load >= p.o.Prompt
+}
+
 // placeRipe returns until when waiting for one more request is free and worthwhile, minus the margin (see adjustMargin): 0
 // if the batch is as large as possible, cannot use another request, or is as cheap as planned.
 func (p *Partition) placeRipe(m *model, r *resident, b int) Time {
 	placed := m.family.placed
-	if b == int(r.max) || placed+b < m.q.len() || r.efficient(b) || m.load < p.o.Prompt {
+	if !p.mayGrow(m, r, placed, b) {
 		return 0
 	}
 
