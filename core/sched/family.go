@@ -112,7 +112,7 @@ func (f *family) boundSmall() {
 
 	for k := range f.homes {
 		for i := range f.homes[k].residents {
-			f.small = min(f.small, int(f.homes[k].residents[i].small))
+			f.small = min(f.small, f.homes[k].residents[i].small())
 		}
 	}
 	for k := range f.homes {
@@ -166,8 +166,13 @@ func (h *home) chooseVariant(m *model, price float64) {
 	h.cost, h.costLeast = h.residents[h.intended].cost, h.residents[h.cheapest].cost
 }
 
-// planBudget is the share of the budget that a service with several homes plans with.
-const planBudget = 0.9
+const (
+	// planBudget is the share of the budget that a service with several homes plans with.
+	planBudget = 0.9
+	// growBudget is the share of the budget within which a batch that is waited for gathers and runs. Requests often come
+	// faster than in the mean, and a wait that is in vain costs little (decision 0413).
+	growBudget = 1.1
+)
 
 // bidRate returns the rate in requests/s that a service with several homes plans for; never 0.
 func (m *model) bidRate() float64 {

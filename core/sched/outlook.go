@@ -44,6 +44,17 @@ func (o *Outlook) addFree(free Time) {
 	o.Free[i] = free
 }
 
+// takeFree removes the GPU that becomes free last before some time, or else the first one.
+func (o *Outlook) takeFree(before Time) {
+	i := 0
+	for i+1 < o.N && o.Free[i+1] <= before {
+		i++
+	}
+
+	copy(o.Free[i:o.N-1], o.Free[i+1:o.N])
+	o.N--
+}
+
 // soonest enters the busy GPUs that become free first.
 func (a *busyGPUs) soonest(gpus []gpu, o *Outlook) {
 	start := int32(a.cur & busyMask)

@@ -8,19 +8,26 @@ type resident struct {
 	execution
 	cheapestUpTo []cheapest // of its profile
 	cost         float64    // GPU seconds per request in batches of the target size
-	small        int32      // batches up to this size gain from growing; see efficient
 	sized        int32      // the largest batch that was possible at the latest plan; 0: none was made
+	growsTo      int32      // the largest batch that is waited for
 }
 
-// planBatch finds the best batch that gathers and runs within the planned part of a budget: its cost, and the batches that
-// are too small beside it.
+// planBatch finds the best batch that gathers and runs within the planned part of a budget and its cost, and up to which
+// size a batch waits for more requests.
 func (r *resident) planBatch(perNS float64, budget Duration) {
-	r.sized = int32(largestFit(int(r.sized), int(r.max), func(b int) bool {
-		return float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget)
-	}))
+	r.sized = r.gathers(r.sized, perNS, planBudget*float64(budget))
+	r.cost = r.cheapestUpTo[r.sized].cost
+	r.growsTo = r.gathers(r.growsTo, perNS, growBudget*float64(budget))
+}
 
-	at := &r.cheapestUpTo[r.sized]
-	r.cost, r.small = at.cost, min(at.small, r.max-1)
+// small returns the size up to which batches gain from growing; see efficient.
+func (r *resident) small() int { return int(min(r.cheapestUpTo[r.growsTo].small, r.max-1)) }
+
+// gathers returns the largest batch that gathers at a rate and runs within some nanoseconds. The search starts at a guess.
+func (r *resident) gathers(guess int32, perNS, within float64) int32 {
+	return int32(largestFit(int(guess), int(r.max), func(b int) bool {
+		return float64(r.lead[b])+float64(b-1)/perNS <= within
+	}))
 }
 
 // trimmed returns b, or the size of the smaller batch with the least GPU time per request if that is less: on many GPUs five
@@ -32,8 +39,8 @@ func (r *resident) trimmed(b int) int {
 	return int(r.cheapestUpTo[b].size)
 }
 
-// efficient reports whether a batch of b costs hardly more per request than planned.
-func (r *resident) efficient(b int) bool { return isEfficient(r.exec[b], r.cost, b) }
+// efficient reports whether a batch of b costs hardly more per request than the best one that is waited for.
+func (r *resident) efficient(b int) bool { return isEfficient(r.exec[b], r.cheapestUpTo[r.growsTo].cost, b) }
 
 func isEfficient(exec Duration, cost float64, b int) bool {
 	return float64(exec) <= gainLeast*1e9*cost*float64(b)

@@ -56,18 +56,21 @@ func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
 			perNS, budget := rng.ExpFloat64()/1e6, Duration(rng.Int64N(100_000_000))
 			r.planBatch(perNS, budget)
 
-			best := 1
-			for b := 2; b <= most && float64(r.lead[b])+float64(b-1)/perNS <= planBudget*float64(budget); b++ {
-				if float64(r.exec[b])/float64(b) < float64(r.exec[best])/float64(best) {
-					best = b
+			leastWithin := func(share float64) (cost float64) {
+				best := 1
+				for b := 2; b <= most && float64(r.lead[b])+float64(b-1)/perNS <= share*float64(budget); b++ {
+					if float64(r.exec[b])/float64(b) < float64(r.exec[best])/float64(best) {
+						best = b
+					}
 				}
+				return float64(r.exec[best]) / float64(best) / 1e9
 			}
-			cost, small := float64(r.exec[best])/float64(best)/1e9, 0
-			for small+1 < most && float64(r.exec[small+1]) > gainLeast*1e9*cost*float64(small+1) {
+			cost, grown, small := leastWithin(planBudget), leastWithin(growBudget), 0
+			for small+1 < most && float64(r.exec[small+1]) > gainLeast*1e9*grown*float64(small+1) {
 				small++
 			}
-			if r.cost != cost || int(r.small) != small {
-				t.Fatalf("%v up to %d: cost %v, want %v; small %d, want %d", table, most, r.cost, cost, r.small, small)
+			if r.cost != cost || r.small() != small {
+				t.Fatalf("%v up to %d: cost %v, want %v; small %d, want %d", table, most, r.cost, cost, r.small(), small)
 			}
 			target := 1
 			for target < most && float64(target)/perNS+float64(r.lead[target+1]) <= float64(budget) {

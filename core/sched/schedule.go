@@ -126,17 +126,16 @@ func (p *Partition) placeNext(now, soon Time, m *model) {
 		return
 	}
 
-	// A batch that starts later keeps its GPU from services after it, but is decided anew by then.
+	// A batch that starts later keeps a GPU from services after it, but is decided anew by then.
 	o := &s.free[h.sub]
-	free := o.Free[0]
-	start := max(now, free)
-	switch ripe := p.placeRipe(m, r, b); {
+	free, ripe := o.Free[0], p.placeRipe(m, r, b)
+	start := max(now, free, ripe)
+	switch {
 	case free > soon:
 		s.delayed++
 		f.lookAt = min(f.lookAt, free-Time(p.o.Ctrl+p.o.Data))
 	case ripe > now:
 		f.lookAt = min(f.lookAt, ripe)
-		start = max(start, ripe)
 	case h.starts == 0:
 		h.starts, h.from = b, f.placed
 		s.starting++
@@ -148,9 +147,8 @@ func (p *Partition) placeNext(now, soon Time, m *model) {
 	f.pieces++
 	f.way = &r.execution
 
-	// The GPU is free again after the batch.
-	copy(o.Free[:o.N-1], o.Free[1:o.N])
-	o.N--
+	// A batch that waits for more requests leaves the GPUs that are free earlier to others. Its own is free again after it.
+	o.takeFree(ripe)
 	o.addFree(start.Add(r.exec[b]))
 }
 

@@ -115,14 +115,13 @@ func (c *wayCost) worth(r *resident, b int, wait Duration) float64 {
 // grown returns the size that a batch of all requests from place first on grows to if it waits, b of them now, and the time
 // until the last one is expected; b if the batch should not wait.
 func (p *Partition) grown(now Time, m *model, r *resident, first, b int) (size int, gather Duration) {
-	if b >= int(r.sized) || !p.mayGrow(m, r, first, b) {
+	if b >= int(r.growsTo) || !p.mayGrow(m, r, first, b) {
 		return b, 0
 	}
 
-	// As when a batch is planned, a part of the time is left for the wait for a GPU.
 	gap := 1e9 / m.bidRate()
-	left := float64(m.q.at(first).Deadline.Sub(now)-m.margin) - (1-planBudget)*float64(m.slo)
-	size = largestFit(int(r.sized), int(r.sized), func(n int) bool {
+	left := float64(m.q.at(first).Deadline.Sub(now) - m.margin)
+	size = largestFit(int(r.growsTo), int(r.growsTo), func(n int) bool {
 		return n <= b || float64(float64(n-b)*gap)+float64(r.lead[n]) <= left
 	})
 	if size = r.trimmed(size); size <= b {
