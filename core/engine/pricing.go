@@ -134,7 +134,7 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 
 // AddBid adds a service's bid to a pricer.
 func AddBid(p *plan.Pricer, b *sched.Bid) {
-	p.Add(b.Rate, b.Recent, b.Queued)
+	p.Add(b.Rate, b.Recent, b.Latest, b.Queued)
 	for i := range b.Offers {
 		o := &b.Offers[i]
 		p.AddOffer(o.SubCluster, o.Accuracy, o.Cost)

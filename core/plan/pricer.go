@@ -25,8 +25,8 @@ type Pricer struct {
 	fellFrom  float64 // the value of sold when it began to fall
 	isFalling bool    // it fell at the latest renewal
 	// The total rate of all bids, and its change beyond chance.
-	rate, recent, scale float64
-	step                step
+	rate, recent, latest, scale float64
+	step                        step
 }
 
 // PricedHome is a sub-cluster and the price of its GPUs.
@@ -74,7 +74,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		capacity := share * float64(h.GPUs)
 		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*(1-committedUsual)*h.Committed, capacityLeast*capacity))
 	}
-	p.bids, p.bidding, p.rate, p.recent, p.scale = 0, false, 0, 0, 1
+	p.bids, p.bidding, p.rate, p.recent, p.latest, p.scale = 0, false, 0, 0, 0, 1
 	return nil
 }
 
@@ -92,9 +92,9 @@ func (p *Pricer) placeOf(sub uint32) int {
 	return int(p.place[sub]) - 1
 }
 
-// Add adds the bid of one service: its rate in requests/s, the same over the last tenth of a second, and its number
-// of queued requests. Its offers follow by AddOffer. A service without offers gets nothing.
-func (p *Pricer) Add(rate, recent float64, queued int) {
+// Add adds the bid of one service: its rate in requests/s, the same over the last tenth and the last fortieth of a second,
+// and its number of queued requests. Its offers follow by AddOffer. A service without offers gets nothing.
+func (p *Pricer) Add(rate, recent, latest float64, queued int) {
 	p.endBid()
 
 	// Bidders and their offers keep their memory from one renewal to the next.
@@ -108,6 +108,7 @@ func (p *Pricer) Add(rate, recent float64, queued int) {
 	p.bidding = true
 	p.rate += rate
 	p.recent += recent
+	p.latest += latest
 }
 
 // AddOffer adds to the latest bid one way to answer its requests, with its cost in GPU seconds per request.
@@ -172,8 +173,13 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 // too small to show in a single rate.
 func (p *Pricer) followSteps(elapsed time.Duration) {
 	if p.stepped(p.recent, p.rate) {
-		p.scale = p.recent / max(1, p.rate)
-		p.step.note(p.rate, p.recent)
+		// Demand that is several times as high is no chance, and the mean of a tenth of a second is still far below it.
+		after := p.recent
+		if p.latest > suddenLeast*p.rate {
+			after = max(after, p.latest)
+		}
+		p.scale = after / max(1, p.rate)
+		p.step.note(p.rate, after)
 		return
 	}
 
@@ -241,6 +247,8 @@ const (
 	// roomSold is the part of the room above u* that is sold, too: u* is measured without a choice of variants, where a
 	// request that finds no room is lost. Here it gets a lighter variant (decision 0412).
 	roomSold = 0.6
+	// suddenLeast is the factor of a rise from which on the last fortieth of a second tells enough (decision 0413).
+	suddenLeast = 4
 	// badRate is the fall of that share per second and per bad share beyond badLeast, down to soldLeast of it. Below
 	// badLeast the share rises again, by soldRise per second while it is further than soldNear from the value where
 	// it began to fall.

@@ -82,7 +82,7 @@ func (f *fluid) run(t *testing.T, period int) {
 		t.Fatal(err)
 	}
 	for _, b := range f.bids {
-		f.pricer.Add(b.Rate*against, b.Rate*against, 0)
+		f.pricer.Add(b.Rate*against, b.Rate*against, b.Rate*against, 0)
 		for _, o := range b.Offers {
 			f.pricer.AddOffer(1, o.Accuracy, o.Cost)
 		}
@@ -162,7 +162,7 @@ func TestAKindThatDisappears(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 10 {
-			p.Add(50, 50, 0)
+			p.Add(50, 50, 50, 0)
 			for _, o := range []Offer{{Kind: 3, Accuracy: 0.8, Cost: 0.002}, {Kind: 3, Accuracy: 0.95, Cost: 0.006}, {Kind: 7, Accuracy: 0.8, Cost: 0.003}, {Kind: 7, Accuracy: 0.95, Cost: 0.009}} {
 				p.AddOffer(uint32(o.Kind), o.Accuracy, o.Cost)
 			}
@@ -238,7 +238,7 @@ func TestIdleSecondsDiscountNothing(t *testing.T) {
 		if err := p.Begin([]PricedHome{{GPUs: 8, BusyShare: busy}}); err != nil {
 			t.Fatal(err)
 		}
-		p.Add(rate, rate, 0)
+		p.Add(rate, rate, rate, 0)
 		p.AddOffer(0, 0.9, 0.05)
 		p.AddOffer(0, 0.7, 0.02)
 		homes, err := p.Renew(20 * time.Millisecond)
@@ -283,7 +283,7 @@ func TestLearnersBuyTime(t *testing.T) {
 			if err := p.Begin([]PricedHome{{GPUs: 8, BusyShare: 0.6, Learning: learning}}); err != nil {
 				t.Fatal(err)
 			}
-			p.Add(100, 100, 0)
+			p.Add(100, 100, 100, 0)
 			p.AddOffer(0, 0.9, 0.05) // 5 of the GPUs
 			p.AddOffer(0, 0.7, 0.02)
 			var err error
@@ -330,7 +330,7 @@ func TestLearnersGiveWay(t *testing.T) {
 		}
 		for i := range bids {
 			b := &bids[i]
-			p.Add(b.Rate*needed/least, b.Rate*needed/least, 0)
+			p.Add(b.Rate*needed/least, b.Rate*needed/least, b.Rate*needed/least, 0)
 			for j := range b.Offers {
 				p.AddOffer(0, b.Offers[j].Accuracy, b.Offers[j].Cost)
 			}

@@ -19,7 +19,7 @@ func TestRoomIsSoldLast(t *testing.T) {
 		if err := p.Begin([]PricedHome{{GPUs: gpus}}); err != nil {
 			t.Fatal(err)
 		}
-		p.Add(x.rate, x.rate, 0)
+		p.Add(x.rate, x.rate, x.rate, 0)
 		p.AddOffer(0, 0.85, light)
 		p.AddOffer(0, 0.85+more*x.gain, light+more)
 		if _, err := p.Renew(100 * time.Millisecond); err != nil {

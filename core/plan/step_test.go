@@ -69,3 +69,22 @@ func TestALastingStepIsUsual(t *testing.T) {
 		t.Errorf("once demand has risen for good it is %v, want 5", got)
 	}
 }
+
+// TestASuddenRiseIsFollowedAtOnce shows that rates that rise to more than four times follow the last fortieth of a second, and
+// that smaller rises, which it may show by chance, follow the last tenth.
+func TestASuddenRiseIsFollowedAtOnce(t *testing.T) {
+	p := NewPricer(func(recent, rate float64) bool { return recent > 1.3*rate || rate > 1.3*recent })
+	for _, x := range []struct{ rate, recent, latest, want float64 }{
+		{200, 400, 1000, 5},
+		{200, 400, 790, 2},
+		{200, 400, 300, 2},
+		{200, 1000, 900, 5},
+		{200, 200, 1000, 1}, // the tenth of a second does not differ beyond chance yet
+	} {
+		p.step = step{}
+		p.rate, p.recent, p.latest, p.scale = x.rate, x.recent, x.latest, 1
+		if p.followSteps(20 * time.Millisecond); p.scale != x.want {
+			t.Errorf("%v requests/s, lately %v and then %v, are scaled by %v, want %v", x.rate, x.recent, x.latest, p.scale, x.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package sched
 type Bid struct {
 	Rate   float64 // requests/s
 	Recent float64 // the same over the last tenth of a second only: see Stepped
+	Latest float64 // the same over the last fortieth of a second only
 	Queued int     // requests
 	Offers []Offer
 }
@@ -45,7 +46,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 	}
 
 	b.Rate, b.Offers, b.Queued = m.rate.perNS*1e9, b.Offers[:0], m.q.len()
-	b.Recent = b.Rate
+	b.Recent, b.Latest = b.Rate, b.Rate
 	if m.family == nil {
 		if p.hasGPUs(m.sub) {
 			cost := float64(m.exec[m.target]) / float64(m.target) / 1e9
@@ -61,7 +62,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 		if Stepped(x.short, x.long) {
 			x.jump(x.short)
 		}
-		b.Rate, b.Recent = x.long, x.short
+		b.Rate, b.Recent, b.Latest = x.long, x.short, x.latest
 	}
 	m.family.chooseHomes(m)
 
@@ -83,8 +84,7 @@ func (p *Partition) ScaleRates(by float64, from, n int) (more bool) {
 	end := min(from+n, len(p.models))
 	for i := from; i < end; i++ {
 		if m := &p.models[i]; m.live && m.family != nil {
-			x := &m.family.rateSteps
-			x.jump(x.long * by)
+			m.family.rateSteps.scale(by)
 		}
 	}
 	return end < len(p.models)

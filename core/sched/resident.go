@@ -40,7 +40,9 @@ func (r *resident) trimmed(b int) int {
 }
 
 // efficient reports whether a batch of b costs hardly more per request than the best one that is waited for.
-func (r *resident) efficient(b int) bool { return isEfficient(r.exec[b], r.cheapestUpTo[r.growsTo].cost, b) }
+func (r *resident) efficient(b int) bool {
+	return isEfficient(r.exec[b], r.cheapestUpTo[r.growsTo].cost, b)
+}
 
 func isEfficient(exec Duration, cost float64, b int) bool {
 	return float64(exec) <= gainLeast*1e9*cost*float64(b)
