@@ -279,3 +279,60 @@ func TestTheMostUrgentIsPlacedFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestARateFollowsASuddenRise: 40 ms after demand rose to eight times, the latest average has most of it, and rates scaled
+// to it are not taken for too high while the average over a tenth of a second catches up. Intervals that are longer than
+// the latest average do not change what it tells.
+func TestARateFollowsASuddenRise(t *testing.T) {
+	s := rateSteps{long: 150, short: 150, latest: 150}
+	came, now := uint32(0), Time(0)
+	run := func(each uint32, every Duration, turns int) {
+		for range turns {
+			now, came = now.Add(every), came+each
+			s.update(now, came)
+			if Stepped(s.short, s.long) && s.short < s.long {
+				t.Fatalf("%v after the rise: %.0f requests/s, the mean of a tenth of a second is %.0f, want no fall", Duration(now), s.long, s.short)
+			}
+		}
+	}
+
+	run(24, 20*ms, 2)
+	if s.latest < 900 || s.short > 600 || s.long > 250 {
+		t.Fatalf("40 ms after a rise to 1200 requests/s the averages are %.0f, %.0f and %.0f", s.latest, s.short, s.long)
+	}
+	s.scale(s.latest / s.long)
+	run(24, 20*ms, 20)
+	if s.long < 1100 || s.long > 1250 {
+		t.Errorf("0.4 s after the rise the rate is %.0f, want 1200", s.long)
+	}
+
+	run(120, 100*ms, 3)
+	if s.latest < 1150 || s.latest > 1250 {
+		t.Errorf("with updates each 100 ms the latest average is %.0f, want 1200", s.latest)
+	}
+}
+
+// TestAWaitingBatchLeavesFreeGPUs: a batch that waits for more requests takes the GPU that becomes free last before it
+// starts, and one that starts now the first.
+func TestAWaitingBatchLeavesFreeGPUs(t *testing.T) {
+	for _, x := range []struct {
+		before Time
+		left   []Time
+	}{
+		{0, []Time{5, 30, 60}},
+		{4, []Time{5, 30, 60}},
+		{30, []Time{0, 5, 60}},
+		{90, []Time{0, 5, 30}},
+	} {
+		o := Outlook{N: 4}
+		copy(o.Free[:], []Time{0, 5, 30, 60})
+		if o.takeFree(x.before); !slices.Equal(o.Free[:o.N], x.left) {
+			t.Errorf("a batch that starts at %d leaves %v, want %v", x.before, o.Free[:o.N], x.left)
+		}
+	}
+
+	o := Outlook{N: 1}
+	if o.takeFree(9); o.N != 0 {
+		t.Errorf("the only GPU is taken, and %d are left", o.N)
+	}
+}

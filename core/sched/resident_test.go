@@ -30,28 +30,7 @@ func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
 		most := 1 + rng.IntN(len(table))
 		r := resident{cheapestUpTo: x.cheapestUpTo, execution: execution{lead: x.lead, exec: x.exec, max: int32(most)}}
 
-		if r.trimmed(0) != 0 {
-			t.Fatal("a batch of none is trimmed to some")
-		}
-		for b := 1; b <= most; b++ {
-			perRequest := func(n int) float64 { return float64(r.exec[n]) / float64(n) }
-			least := 1
-			for n := 2; n <= b; n++ {
-				if perRequest(n) < perRequest(least) {
-					least = n
-				}
-			}
-
-			// A batch that costs hardly more stays.
-			want := b
-			if perRequest(b) > gainLeast*perRequest(least) {
-				want = least
-			}
-			if got := r.trimmed(b); got != want {
-				t.Fatalf("%v: a batch of %d is trimmed to %d, want %d", table, b, got, want)
-			}
-		}
-
+		checkTrimmed(t, &r)
 		for range 20 {
 			perNS, budget := rng.ExpFloat64()/1e6, Duration(rng.Int64N(100_000_000))
 			r.planBatch(perNS, budget)
@@ -79,6 +58,31 @@ func TestAPlanIsTheBestOfAllBatches(t *testing.T) {
 			if r.target = r.targetAt(perNS, budget); r.target != target {
 				t.Fatalf("%v up to %d: target %d, want %d", table, most, r.target, target)
 			}
+		}
+	}
+}
+
+// checkTrimmed compares the sizes that a resident's batches are trimmed to with a search.
+func checkTrimmed(t *testing.T, r *resident) {
+	if r.trimmed(0) != 0 {
+		t.Fatal("a batch of none is trimmed to some")
+	}
+	for b := 1; b <= int(r.max); b++ {
+		perRequest := func(n int) float64 { return float64(r.exec[n]) / float64(n) }
+		least := 1
+		for n := 2; n <= b; n++ {
+			if perRequest(n) < perRequest(least) {
+				least = n
+			}
+		}
+
+		// A batch that costs hardly more stays.
+		want := b
+		if perRequest(b) > gainLeast*perRequest(least) {
+			want = least
+		}
+		if got := r.trimmed(b); got != want {
+			t.Fatalf("%v: a batch of %d is trimmed to %d, want %d", r.exec, b, got, want)
 		}
 	}
 }
