@@ -247,7 +247,7 @@ const (
 	// roomSold is the part of the room above u* that is sold, too: u* is measured without a choice of variants, where a
 	// request that finds no room is lost. Here it gets a lighter variant (decision 0412).
 	roomSold = 0.6
-	// suddenLeast is the factor of a rise from which on the last fortieth of a second tells enough (decision 0413).
+	// suddenLeast is the factor of a rise from which on the last fortieth of a second tells enough (decision 0414).
 	suddenLeast = 4
 	// badRate is the fall of that share per second and per bad share beyond badLeast, down to soldLeast of it. Below
 	// badLeast the share rises again, by soldRise per second while it is further than soldNear from the value where

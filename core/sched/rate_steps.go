@@ -4,7 +4,7 @@ import "math"
 
 // rateSteps estimates a service's arrival rate for prices. It keeps an average over a second and one over a tenth of it:
 // when they differ by more than chance explains, demand has made a step, and the rate jumps to the short average
-// (decision 0350). A third, still shorter average says how far a sudden rise has gone (decision 0413).
+// (decision 0350). A third, still shorter average says how far a sudden rise has gone (decision 0414).
 type rateSteps struct {
 	long, short, latest float64 // requests/s
 	excluded            float64 // seconds of long's span that lie before the latest step, and do not count
