@@ -12,6 +12,7 @@ import (
 
 	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 )
 
@@ -47,6 +48,7 @@ type Engine struct {
 	closed   atomic.Bool
 	running  sync.WaitGroup
 	house    atomic.Int64 // when housekeeping is due; Manual only
+	prices   atomic.Int64 // the same of prices
 }
 
 // New starts an Engine. Close ends it.
@@ -183,8 +185,9 @@ func (e *Engine) runInRegistry(f func()) error {
 // keepHouse is the goroutine that owns the registry.
 func (e *Engine) keepHouse() {
 	defer e.running.Done()
-	t := time.NewTicker(houseEvery)
+	t, prices := time.NewTicker(houseEvery), time.NewTimer(houseEvery)
 	defer t.Stop()
+	defer prices.Stop()
 	for {
 		select {
 		case <-e.stop:
@@ -193,11 +196,23 @@ func (e *Engine) keepHouse() {
 			f()
 		case <-t.C:
 			e.keepUp(e.clock.Now())
+		case <-prices.C:
+			prices.Reset(time.Duration(e.renewPrices(e.clock.Now())))
 		}
 	}
 }
 
-// keepUp does the periodic work: watchdogs, network delays, prices, plans and sizes.
+// renewPrices puts new prices in force, and returns the time until the next ones. While no service has a choice there are none,
+// and this is only looked at.
+func (e *Engine) renewPrices(now sched.Time) sched.Duration {
+	e.reg.pricing.renewPrices(now)
+	if len(e.reg.pricing.bidders) == 0 {
+		return sched.Duration(houseEvery)
+	}
+	return sched.Duration(plan.PricePeriod)
+}
+
+// keepUp does the other periodic work: watchdogs, network delays, plans and sizes.
 func (e *Engine) keepUp(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
@@ -207,7 +222,6 @@ func (e *Engine) keepUp(now sched.Time) {
 
 	e.reg.applyDelays(now)
 	e.reg.shareCrowds()
-	e.reg.pricing.renewPrices(now)
 	e.reg.renewAwaited()
 	e.reg.endOverdueCommands(now)
 
@@ -228,6 +242,9 @@ func (e *Engine) Poll(now sched.Time) (worked bool) {
 		e.house.Store(int64(now.Add(sched.Duration(houseEvery))))
 		e.keepUp(now)
 	}
+	if now >= sched.Time(e.prices.Load()) {
+		e.prices.Store(int64(now.Add(e.renewPrices(now))))
+	}
 	return worked
 }
 
@@ -237,7 +254,7 @@ func (e *Engine) Loops() []*Loop { return e.loops }
 
 // NextWake returns the latest time at which Poll must be called. Only with Options.Manual.
 func (e *Engine) NextWake() sched.Time {
-	at := sched.Time(e.house.Load())
+	at := sched.Time(min(e.house.Load(), e.prices.Load()))
 	for _, l := range e.loops {
 		at = min(at, l.NextWake())
 	}

@@ -18,7 +18,7 @@ const (
 	ModelsMax          = 1 << 16
 	RequestsMaxDefault = 1 << 20 // live requests per partition
 
-	houseEvery = 100 * time.Millisecond // period of watchdogs, delays and prices
+	houseEvery = 100 * time.Millisecond // period of watchdogs and delays
 )
 
 // Options configure an Engine. The zero value is one partition and one loop.

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// pricing renews the prices of GPU time every houseEvery (UNIFIED U3) while some service can choose between variants
+// pricing renews the prices of GPU time every plan.PricePeriod (UNIFIED U3) while some service can choose between variants
 // or homes. It does not look at services without a choice, so these cost nothing. The registry owns it.
 type pricing struct {
 	e       *Engine

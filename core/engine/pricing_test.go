@@ -228,3 +228,32 @@ func TestLearnersBuyTimeWhileTheyHaveSteps(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPricesHaveAPeriodOfTheirOwn shows that prices are renewed every 20 ms while a service has a choice, and that without
+// one the engine asks to be woken no more often than for housekeeping.
+func TestPricesHaveAPeriodOfTheirOwn(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(familyHello("b", 1))
+	s.run(s.clock.now + 200*ms)
+	renewals, last := 0, s.e.reg.pricing.at
+	for range 1000 {
+		s.run(s.clock.now + ms)
+		if at := s.e.reg.pricing.at; at != last {
+			renewals, last = renewals+1, at
+		}
+	}
+	if renewals < 48 || renewals > 50 {
+		t.Errorf("prices were renewed %d times in a second, want 50", renewals)
+	}
+
+	b.Close()
+	s.run(s.clock.now + 1000*ms)
+	if due := sched.Time(s.e.prices.Load()).Sub(s.clock.now); due < 0 || due > sched.Duration(houseEvery) || s.e.reg.pricing.at > s.clock.now-900*ms {
+		t.Errorf("without a choice prices are due in %v, and were last renewed at %d of %d", time.Duration(due), s.e.reg.pricing.at, s.clock.now)
+	}
+	before := s.e.prices.Load()
+	s.run(s.clock.now + 60*ms)
+	if after := s.e.prices.Load(); after-before > int64(houseEvery) {
+		t.Errorf("without a choice prices were looked at more than once in 60 ms")
+	}
+}

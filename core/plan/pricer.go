@@ -259,8 +259,12 @@ const (
 // Scale returns the factor for all rates that the latest renewal found.
 func (p *Pricer) Scale() float64 { return p.scale }
 
-// PriceHorizon is the time that a renewal looks ahead.
-const PriceHorizon = time.Second
+// PriceHorizon is the time that a renewal looks ahead, PricePeriod the time between two renewals while some service has a
+// choice between variants or homes.
+const (
+	PriceHorizon = time.Second
+	PricePeriod  = 20 * time.Millisecond
+)
 
 // Requests that ended count towards a price for about countedFor. A service bids from bidsFrom requests per second
 // on; services with fewer requests count as demand without a choice.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"time"
 
 	"downbeat.dev/core/engine"
 	vocabulary "downbeat.dev/core/model"
@@ -12,7 +11,7 @@ import (
 )
 
 // Downbeat runs core/sched as the Server of a World. In a World with families it renews the prices of GPU time every
-// PricePeriod, as core/engine does.
+// plan.PricePeriod, as core/engine does.
 type Downbeat struct {
 	// Refused, if set, is called for every request of a batch that is sent. If it returns true, the backend cannot read
 	// the request's input: its row stays empty, and the caller brings the request back.
@@ -33,9 +32,6 @@ type Downbeat struct {
 	recently plan.RecentEnds
 	running  []sched.SpareStep // by GPU: its latest step
 }
-
-// PricePeriod is the interval between renewals of prices.
-const PricePeriod Duration = 20e6
 
 // NewDownbeat creates a scheduler for w. Each kind of w's GPUs becomes a sub-cluster.
 func NewDownbeat(w *World) *Downbeat {
@@ -141,7 +137,7 @@ func (d *Downbeat) Wake(now Time) {
 	}
 	if now >= d.renewAt {
 		d.renewPrices(now)
-		d.renewAt = now.Add(PricePeriod)
+		d.renewAt = now.Add(Duration(plan.PricePeriod))
 	}
 	d.s.Advance(now)
 	d.takeActions()
@@ -157,7 +153,7 @@ func (d *Downbeat) NextWake() Time {
 
 // renewPrices computes the prices of GPU time.
 func (d *Downbeat) renewPrices(now Time) {
-	d.recently.Fade(time.Duration(PricePeriod))
+	d.recently.Fade(plan.PricePeriod)
 	d.homes = d.describeHomes(now)
 	must(d.pricer.Begin(d.homes))
 
@@ -167,7 +163,7 @@ func (d *Downbeat) renewPrices(now Time) {
 		engine.AddBid(d.pricer, &d.bid)
 	}
 
-	homes, err := d.pricer.Renew(time.Duration(PricePeriod))
+	homes, err := d.pricer.Renew(plan.PricePeriod)
 	must(err)
 	d.homes = append(d.homes[:0], homes...)
 
@@ -198,7 +194,7 @@ func (d *Downbeat) describeHomes(now Time) []plan.PricedHome {
 		committed := d.s.CommittedTime(now, uint32(k), Duration(plan.PriceHorizon))
 		homes = append(homes, plan.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.BadShare(), Learning: learning,
 			Committed: float64(committed) / float64(plan.PriceHorizon),
-			BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
+			BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(plan.PricePeriod)})
 		d.busy[k] = busy
 	}
 	return homes
