@@ -165,12 +165,16 @@ func TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue(t *testing.T) {
 	}
 	before := len(lines.String())
 
+	f := s.peers.byID[2]
 	if err := s.path.DropArrivals(true); err != nil {
 		t.Fatal(err)
 	}
+	// If the answer to an echo was lost, no other echo is sent, and the kernel has nothing to retransmit.
+	ping := time.AfterFunc(time.Second, func() { f.conn.Load().Ping(func(error) {}) })
+	defer ping.Stop()
+
 	e, well, _, in, _ := s.mixed(1000)
 	patient := limits.OverdueAfter(16 * time.Second)
-	f := s.peers.byID[2]
 	for end := time.Now().Add(patience); f.conn.Load().Stalled() < patient+time.Second; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the kernel sees a stall of %v", f.conn.Load().Stalled())

@@ -37,6 +37,9 @@ func TestKernelSeesADarkPeer(t *testing.T) {
 			if err := path.DropArrivals(true); err != nil {
 				t.Fatal(err)
 			}
+			// If the answer to an echo was lost, no other echo is sent, and the kernel has nothing to retransmit.
+			ping := time.AfterFunc(2*echoEvery, func() { p.Ping(func(error) {}) })
+			defer ping.Stop()
 			until("a stall", func(PeerStats) bool { return p.Stalled() > 300*time.Millisecond })
 			until("retransmissions", func(s PeerStats) bool { return s.Network.Retransmitted > 0 && s.Network.Stalled > 0 })
 
