@@ -196,10 +196,10 @@ func (w *SpareWork) serveSteps() {
 	}
 }
 
-// runOrder runs one step when its GPU is free.
+// runOrder runs one step when its GPU is free, unless the backend closes before.
 func (w *SpareWork) runOrder(o spareOrder) {
-	if wait := o.begin - w.b.now(); wait > 0 {
-		time.Sleep(wait)
+	if wait := o.begin - w.b.now(); wait > 0 && !w.b.peers.sleepFor(wait) {
+		return
 	}
 
 	after := w.run(time.Duration(o.Step))

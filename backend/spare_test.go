@@ -73,6 +73,24 @@ func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
 	})
 }
 
+// TestAStepThatBeginsMuchLaterKeepsNobody shows that a backend closes before an ordered step has begun, and without it.
+func TestAStepThatBeginsMuchLaterKeepsNobody(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Microsecond})
+	var ran atomic.Bool
+	w := r.NewSpareWork("learn m", func(time.Duration) func() { ran.Store(true); return nil })
+	w.Offer(time.Millisecond, 1)
+	r.Spare([]wire.SpareStart{{Number: 1, Step: 1e6, Start: int64(time.Hour)}})
+	waitUntil(t, "the order is taken", func() bool { return len(w.orders) == 0 })
+
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.spareLoops.Wait()
+	if ran.Load() {
+		t.Error("the step ran an hour early")
+	}
+}
+
 // TestAStepThatBeginsLateIsOfferedAnew: the scheduler expects a step's end by when it should have begun, and may have given
 // up a short one that began late.
 func TestAStepThatBeginsLateIsOfferedAnew(t *testing.T) {
