@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"downbeat.dev/core/repo"
 )
 
 // With Options.State a backend records on disk which models commands have loaded and unloaded, so that a restarted
@@ -100,7 +102,7 @@ func (s *commanded) removeLeftovers() error {
 
 	for _, e := range all {
 		named := slices.ContainsFunc(slices.Collect(maps.Values(s.models)), func(m commandedModel) bool { return m.Files == e.Name() })
-		unfinished := strings.HasPrefix(e.Name(), stateFile+".")
+		unfinished := strings.HasPrefix(strings.TrimPrefix(e.Name(), "."), stateFile+".")
 		if unfinished || strings.HasPrefix(e.Name(), overridePrefix) && !named {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, e.Name())))
 		}
@@ -137,21 +139,7 @@ func (s *commanded) write() error {
 	if err := e.Encode(s.models); err != nil {
 		return err
 	}
-
-	// Written aside, synced and renamed: a crash leaves the old file or the new one, complete.
-	file, err := os.CreateTemp(s.dir, stateFile+".*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text.Bytes())
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), filepath.Join(s.dir, stateFile))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return repo.WriteFile(filepath.Join(s.dir, stateFile), text.Bytes())
 }
 
 // overrides returns the models whose files commands have replaced.

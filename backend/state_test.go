@@ -86,7 +86,8 @@ func TestStateAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(s.dir, stateFile)
-	for name, text := range map[string]string{path: "null", path + ".123": "{"} {
+	unfinished := filepath.Join(s.dir, "."+stateFile+".123")
+	for name, text := range map[string]string{path: "null", unfinished: "{"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +97,7 @@ func TestStateAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(path + ".123"); err == nil {
+	if _, err := os.Stat(unfinished); err == nil {
 		t.Error("the file of a write that did not end is still there")
 	}
 	if err := again.noteCommand("m", true, nil); err != nil {
